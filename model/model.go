@@ -1,0 +1,192 @@
+// Package model holds the nouns of the product: Kubernetes objects come in as the
+// API types, one immutable Snapshot of flat values and the Problems found on the way
+// go out. It never chooses endpoints, decides policy, logs, or reaches for the
+// network; a Snapshot shares every unchanged value with the one before it, so pointer
+// equality is change detection.
+package model
+
+import (
+	"cmp"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+)
+
+// Name is a namespaced name; Namespace is empty for cluster objects.
+type Name struct{ Namespace, Name string }
+
+func (n Name) String() string {
+	if n.Namespace == "" {
+		return n.Name
+	}
+	return n.Namespace + "/" + n.Name
+}
+
+// Compare orders by namespace, then name.
+func (n Name) Compare(o Name) int {
+	if c := cmp.Compare(n.Namespace, o.Namespace); c != 0 {
+		return c
+	}
+	return cmp.Compare(n.Name, o.Name)
+}
+
+// Ref names an object in a Problem, an event or a condition.
+type Ref struct {
+	Kind string
+	Name
+	UID string
+}
+
+func (r Ref) String() string { return r.Kind + " " + r.Name.String() }
+
+// Problem is something the user should know about one object: the field that is
+// wrong, a CamelCase Reason (the event's reason), and a Message with the remedy.
+type Problem struct {
+	Object  Ref
+	Field   string
+	Reason  string
+	Message string
+}
+
+func (p Problem) String() string {
+	s := p.Object.String() + ": "
+	if p.Field != "" {
+		s += p.Field + ": "
+	}
+	return s + p.Message + " (" + p.Reason + ")"
+}
+
+// Objects is the last known state of everything read, in any order. Values are never
+// changed after they are put here.
+type Objects struct {
+	Services       []*corev1.Service
+	EndpointSlices []*discoveryv1.EndpointSlice
+	Endpoints      []*corev1.Endpoints // used for a Service that has no slice (files only)
+	Nodes          []*corev1.Node
+	Pods           []*corev1.Pod
+	Namespaces     []*corev1.Namespace
+	Ingresses      []*networkingv1.Ingress
+	IngressClasses []*networkingv1.IngressClass
+	Secrets        []*corev1.Secret
+	ConfigMaps     []*corev1.ConfigMap
+	Pools          []*Pool // already read from metallb.io/v1beta1 by the reader
+	L2             []*L2Advertisement
+}
+
+// Snapshot is the cluster's facts at one generation. Slices are sorted by name.
+type Snapshot struct {
+	Services   []*Service
+	Nodes      []*Node
+	Pods       []*Pod
+	Namespaces []string
+	Ingresses  []*Ingress
+	Classes    []*IngressClass
+	Secrets    map[Name]*Secret
+	ConfigMaps map[Name]*ConfigMap
+	Pools      []*Pool
+	L2         []*L2Advertisement
+
+	services map[Name]*Service
+}
+
+// Service finds a Service by name, nil when there is none.
+func (s *Snapshot) Service(n Name) *Service { return s.services[n] }
+
+// Node finds a Node by name, nil when there is none.
+func (s *Snapshot) Node(name string) *Node {
+	for _, n := range s.Nodes {
+		if n.Name == name {
+			return n
+		}
+	}
+	return nil
+}
+
+// Pod finds a Pod by name, nil when there is none.
+func (s *Snapshot) Pod(n Name) *Pod {
+	for _, p := range s.Pods {
+		if p.Name == n {
+			return p
+		}
+	}
+	return nil
+}
+
+// Node is a machine of the cluster.
+type Node struct {
+	Name        string
+	UID         string
+	Labels      map[string]string
+	InternalIPs []netip.Addr
+	ExternalIPs []netip.Addr
+	PodCIDRs    []netip.Prefix
+	Ready       bool
+	Zone        string
+	// Leaving is true when the node is being deleted or carries the cluster
+	// autoscaler's taint ToBeDeletedByClusterAutoscaler (KEP-3836).
+	Leaving bool
+
+	object *corev1.Node
+}
+
+// Pod is kept for names (trace, DNS) only; traffic follows EndpointSlices.
+type Pod struct {
+	Name        Name
+	Node        string
+	IPs         []netip.Addr
+	HostNetwork bool
+	DNSPolicy   string
+
+	object *corev1.Pod
+}
+
+// Secret holds the bytes of a Secret that something refers to.
+type Secret struct {
+	Name Name
+	Type string
+	Data map[string][]byte
+
+	object *corev1.Secret
+}
+
+// ConfigMap holds the text of a ConfigMap that something refers to.
+type ConfigMap struct {
+	Name Name
+	Data map[string]string
+
+	object *corev1.ConfigMap
+}
+
+// Pool is a MetalLB IPAddressPool (metallb.io/v1beta1): addresses to give to
+// Services of type LoadBalancer.
+type Pool struct {
+	Name          Name
+	Ranges        []Range
+	AutoAssign    bool
+	AvoidBuggyIPs bool
+	// Priority orders pools, lower first; 0 means last (MetalLB's serviceAllocation).
+	Priority           int
+	Namespaces         []string
+	NamespaceSelectors []Selector
+	ServiceSelectors   []Selector
+}
+
+// Range is an inclusive range of addresses of one family.
+type Range struct{ From, To netip.Addr }
+
+// Contains tells whether a is in the range.
+func (r Range) Contains(a netip.Addr) bool {
+	return r.From.BitLen() == a.BitLen() && r.From.Compare(a) <= 0 && a.Compare(r.To) <= 0
+}
+
+// L2Advertisement is MetalLB's object of that name: which pools are announced by ARP
+// and NDP, from which nodes and interfaces.
+type L2Advertisement struct {
+	Name          Name
+	Pools         []string
+	PoolSelectors []Selector
+	NodeSelectors []Selector
+	Interfaces    []string
+}

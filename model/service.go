@@ -55,6 +55,8 @@ type Service struct {
 	// ProxyName is the label service.kubernetes.io/service-proxy-name: another proxy
 	// serves it when set.
 	ProxyName string
+	// HeadlessLabel is the label service.kubernetes.io/headless: no proxy serves it.
+	HeadlessLabel bool
 
 	// Endpoints is in address order, each address once per set of ports.
 	Endpoints []*Endpoint

@@ -1,0 +1,203 @@
+package model
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"fairway/packet"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+)
+
+// labelProxyName hands a Service to another proxy (KEP-2447).
+const labelProxyName = "service.kubernetes.io/service-proxy-name"
+
+func parseAddr(s string) (netip.Addr, error) {
+	a, err := netip.ParseAddr(strings.TrimSpace(s))
+	return a.Unmap(), err
+}
+
+func parsePrefix(s string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(strings.TrimSpace(s))
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	return p.Masked(), nil
+}
+
+func buildService(obj *corev1.Service, sl []*discoveryv1.EndpointSlice, legacy *corev1.Endpoints) *Service {
+	s := &Service{
+		Name: Name{obj.Namespace, obj.Name}, UID: string(obj.UID), Type: ServiceType(obj.Spec.Type),
+		Selector: obj.Spec.Selector, Labels: obj.Labels, Annotations: obj.Annotations,
+		Created: obj.CreationTimestamp.Time, Deleting: obj.DeletionTimestamp != nil, Finalizers: obj.Finalizers,
+		LBIP: obj.Spec.LoadBalancerIP, HealthCheckNodePort: uint16(obj.Spec.HealthCheckNodePort),
+		PublishNotReady: obj.Spec.PublishNotReadyAddresses, Families: obj.Spec.IPFamilies,
+		ProxyName: obj.Labels[labelProxyName],
+		object:    obj, slices: sl, legacy: legacy,
+	}
+	_, s.HeadlessLabel = obj.Labels[corev1.IsHeadlessService]
+	if s.Type == "" {
+		s.Type = ClusterIP
+	}
+	if p := obj.Spec.IPFamilyPolicy; p != nil {
+		s.FamilyPolicy = *p
+	}
+	if c := obj.Spec.LoadBalancerClass; c != nil {
+		s.LBClass = *c
+	}
+	if d := obj.Spec.TrafficDistribution; d != nil {
+		s.Distribution = *d
+	}
+	s.ExternalLocal = obj.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+	if p := obj.Spec.InternalTrafficPolicy; p != nil {
+		s.InternalLocal = *p == corev1.ServiceInternalTrafficPolicyLocal
+	}
+	if obj.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {
+		s.Affinity = time.Duration(corev1.DefaultClientIPServiceAffinitySeconds) * time.Second
+		if c := obj.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
+			s.Affinity = time.Duration(*c.ClientIP.TimeoutSeconds) * time.Second
+		}
+	}
+	s.readAddresses(obj)
+	s.readPorts(obj)
+	s.readStatus(obj)
+	if s.Type == ExternalName {
+		s.readExternalName(obj)
+	}
+	s.readEndpoints(sl, legacy)
+	return s
+}
+
+func (s *Service) issue(field, reason, format string, args ...any) {
+	s.issues = append(s.issues, s.Problem(field, reason, fmt.Sprintf(format, args...)))
+}
+
+func (s *Service) readAddresses(obj *corev1.Service) {
+	ips := obj.Spec.ClusterIPs
+	if len(ips) == 0 && obj.Spec.ClusterIP != "" {
+		ips = []string{obj.Spec.ClusterIP}
+	}
+	for i, ip := range ips {
+		if ip == corev1.ClusterIPNone {
+			s.Headless = true
+			continue
+		}
+		a, err := parseAddr(ip)
+		if err != nil {
+			s.issue(fieldIndex("spec.clusterIPs", i, ""), "InvalidAddress", "%q is not an IP address; the Service is not reachable by it", ip)
+			continue
+		}
+		s.ClusterIPs = append(s.ClusterIPs, a)
+	}
+	for i, ip := range obj.Spec.ExternalIPs {
+		a, err := parseAddr(ip)
+		if err != nil {
+			s.issue(fieldIndex("spec.externalIPs", i, ""), "InvalidAddress", "%q is not an IP address and is left out", ip)
+			continue
+		}
+		s.ExternalIPs = append(s.ExternalIPs, a)
+	}
+	for i, r := range obj.Spec.LoadBalancerSourceRanges {
+		p, err := parsePrefix(r)
+		if err != nil {
+			s.issue(fieldIndex("spec.loadBalancerSourceRanges", i, ""), "InvalidSourceRange",
+				"%q is not a CIDR and admits nobody; write it as ADDRESS/LENGTH", r)
+			// A range nobody matches: an unreadable restriction must never open the port.
+			p = netip.PrefixFrom(netip.IPv4Unspecified(), 32)
+		}
+		s.SourceRanges = append(s.SourceRanges, p)
+	}
+}
+
+func (s *Service) readPorts(obj *corev1.Service) {
+	for i, p := range obj.Spec.Ports {
+		proto := packet.TCP
+		if p.Protocol != "" {
+			var err error
+			if proto, err = packet.ParseProtocol(string(p.Protocol)); err != nil {
+				s.issue(fieldIndex("spec.ports", i, "protocol"), "InvalidPort", "%v; this port is left out", err)
+				continue
+			}
+		}
+		if p.Port < 1 || p.Port > 65535 || p.NodePort < 0 || p.NodePort > 65535 {
+			s.issue(fieldIndex("spec.ports", i, "port"), "InvalidPort", "ports are 1 to 65535; this port is left out")
+			continue
+		}
+		port := Port{Name: p.Name, Protocol: proto, Port: uint16(p.Port), TargetPort: p.TargetPort.String(), NodePort: uint16(p.NodePort)}
+		if p.AppProtocol != nil {
+			port.AppProtocol = *p.AppProtocol
+		}
+		if port.TargetPort == "0" {
+			port.TargetPort = fmt.Sprint(p.Port)
+		}
+		s.Ports = append(s.Ports, port)
+	}
+}
+
+func (s *Service) readStatus(obj *corev1.Service) {
+	for i, in := range obj.Status.LoadBalancer.Ingress {
+		l := LBIngress{Hostname: in.Hostname, Proxy: in.IPMode != nil && *in.IPMode == corev1.LoadBalancerIPModeProxy}
+		if in.IP != "" {
+			a, err := parseAddr(in.IP)
+			if err != nil {
+				s.issue(fieldIndex("status.loadBalancer.ingress", i, "ip"), "InvalidAddress", "%q is not an IP address and is left out", in.IP)
+				continue
+			}
+			l.IP = a
+		}
+		s.Ingress = append(s.Ingress, l)
+	}
+}
+
+// readExternalName refuses what is no DNS name (RFC 1123), as a URL printed in a
+// tutorial: a resolver could never follow it.
+func (s *Service) readExternalName(obj *corev1.Service) {
+	name := strings.ToLower(strings.TrimSuffix(obj.Spec.ExternalName, "."))
+	switch {
+	case strings.Contains(name, "://") || strings.Contains(name, "/"):
+		s.issue("spec.externalName", "InvalidExternalName",
+			"%q is a URL, not a DNS name, and is not served; write only the host, as in %q", obj.Spec.ExternalName, hostOf(name))
+	case !validDNSName(name):
+		s.issue("spec.externalName", "InvalidExternalName", "%q is not a DNS name and is not served", obj.Spec.ExternalName)
+	default:
+		if _, err := netip.ParseAddr(name); err == nil {
+			s.issue("spec.externalName", "ExternalNameIsAddress",
+				"%q looks like an IP address but is answered as a name; use a headless Service with EndpointSlices for an address", obj.Spec.ExternalName)
+		}
+		s.ExternalName = name
+	}
+}
+
+func hostOf(url string) string {
+	if _, rest, ok := strings.Cut(url, "://"); ok {
+		url = rest
+	}
+	host, _, _ := strings.Cut(url, "/")
+	return host
+}
+
+func validDNSName(name string) bool {
+	if name == "" || len(name) > 253 {
+		return false
+	}
+	for _, label := range strings.Split(name, ".") {
+		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
+			return false
+		}
+		bad := func(r rune) bool {
+			return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-' || r == '_')
+		}
+		if strings.ContainsFunc(label, bad) {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *Service) sortEndpoints() {
+	slices.SortStableFunc(s.Endpoints, func(a, b *Endpoint) int { return a.Addr.Compare(b.Addr) })
+}

@@ -1,0 +1,460 @@
+// Package proxy decides, once for every kernel backend, what this node does with each
+// Service: a Snapshot and this node's settings go in, a Plan goes out whose frontends
+// have their endpoints already chosen (traffic policies, topology, terminating
+// fall-back, masquerade), with the Problems met. Plan.Answer is the oracle every
+// backend is checked against. It never writes a rule and never asks the kernel.
+package proxy
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"fairway/model"
+	"fairway/packet"
+)
+
+// Config is what this node was told about itself.
+type Config struct {
+	Node string
+	// NodeIPs are the node's own addresses, the primary one of each family first.
+	NodeIPs []netip.Addr
+	// LocalAddrs are all addresses on the node's interfaces; only Answer uses them,
+	// the backends ask the kernel (fib, addrtype).
+	LocalAddrs []netip.Addr
+	Detector   Detector
+	// MasqueradeAll masquerades all traffic to cluster addresses.
+	MasqueradeAll bool
+	// MasqueradeBit is the bit of the packet mark that asks for masquerade (14).
+	MasqueradeBit uint8
+	// NodePortAddresses selects the addresses NodePorts answer on.
+	NodePortAddresses NodePortAddresses
+	// LocalhostNodePorts lets IPv4 loopback reach NodePorts (iptables mode only).
+	LocalhostNodePorts bool
+	// RejectUnknownPorts rejects packets to a live cluster address on a port no
+	// Service has (nftables mode; iptables lets them fall through).
+	RejectUnknownPorts bool
+	// ServiceCIDRs, when known, makes unallocated cluster addresses drop.
+	ServiceCIDRs []netip.Prefix
+	// ProxyName is the value of service.kubernetes.io/service-proxy-name served here.
+	ProxyName string
+}
+
+// Detector tells pods of this node from everybody else (kube-proxy's
+// --detect-local-mode).
+type Detector struct {
+	Mode DetectMode
+	// CIDRs holds at most one prefix per family (ClusterCIDR, NodeCIDR).
+	CIDRs []netip.Prefix
+	// Interface is a bridge's name or a prefix of pod interfaces' names.
+	Interface string
+}
+
+// DetectMode names how local pods are known.
+type DetectMode string
+
+// The four modes; empty is none, which turns the rules that need it off.
+const (
+	DetectNone                DetectMode = ""
+	DetectClusterCIDR         DetectMode = "ClusterCIDR"
+	DetectNodeCIDR            DetectMode = "NodeCIDR"
+	DetectBridgeInterface     DetectMode = "BridgeInterface"
+	DetectInterfaceNamePrefix DetectMode = "InterfaceNamePrefix"
+)
+
+// CIDR is the detector's prefix for a family, false when it has none.
+func (d Detector) CIDR(v6 bool) (netip.Prefix, bool) {
+	if d.Mode != DetectClusterCIDR && d.Mode != DetectNodeCIDR {
+		return netip.Prefix{}, false
+	}
+	for _, c := range d.CIDRs {
+		if c.Addr().Is6() == v6 {
+			return c, true
+		}
+	}
+	return netip.Prefix{}, false
+}
+
+// Implemented tells whether the detector can tell anything for a family.
+func (d Detector) Implemented(v6 bool) bool {
+	switch d.Mode {
+	case DetectClusterCIDR, DetectNodeCIDR:
+		_, ok := d.CIDR(v6)
+		return ok
+	case DetectBridgeInterface, DetectInterfaceNamePrefix:
+		return d.Interface != ""
+	}
+	return false
+}
+
+// Local tells whether a packet comes from a pod of this node.
+func (d Detector) Local(p packet.Packet) bool {
+	if c, ok := d.CIDR(p.Src.Is6()); ok {
+		return c.Contains(p.Src)
+	}
+	switch d.Mode {
+	case DetectBridgeInterface:
+		return d.Interface != "" && p.In == d.Interface
+	case DetectInterfaceNamePrefix:
+		return d.Interface != "" && strings.HasPrefix(p.In, d.Interface)
+	}
+	return false
+}
+
+// NodePortAddresses is kube-proxy's --nodeport-addresses: everything local, the
+// primary node addresses, or what lies in some CIDRs. A family without a CIDR keeps
+// all its addresses.
+type NodePortAddresses struct {
+	Primary bool
+	CIDRs   []netip.Prefix
+}
+
+// Plan is this node's part: the frontends in a fixed order and the node's settings.
+type Plan struct {
+	Config Config
+	// Ports is sorted by Service name, then port name, protocol and family.
+	Ports []*ServicePort
+	// Health is the health-check NodePorts to serve, by Service name.
+	Health []HealthCheck
+
+	byService map[*model.Service][]*ServicePort
+	zone      string
+	index     map[frontKey]*ServicePort
+	vips      map[netip.Addr]bool
+}
+
+// Key names a ServicePort in events, chain names and comments: `ns/svc:port`, or
+// `ns/svc` when the port has no name.
+type Key struct {
+	Service  model.Name
+	PortName string
+	Proto    packet.Protocol
+	IPv6     bool
+}
+
+func (k Key) String() string {
+	if k.PortName == "" {
+		return k.Service.String()
+	}
+	return k.Service.String() + ":" + k.PortName
+}
+
+// ServicePort is one port of one Service in one family. It is never changed: a new
+// Plan shares it while its Service is the same, so backends may keep what they
+// compiled from it by pointer.
+type ServicePort struct {
+	Key
+	ClusterIP netip.Addr
+	Port      uint16
+	NodePort  uint16 // 0 is none
+	// ExternalIPs and LoadBalancerIPs are reached at Port.
+	ExternalIPs     []netip.Addr
+	LoadBalancerIPs []netip.Addr
+	// SourceRanges restricts LoadBalancerIPs, and only those; Restricted with no
+	// range of this family admits nobody.
+	SourceRanges []netip.Prefix
+	Restricted   bool
+	// InternalLocal and ExternalLocal are the traffic policies.
+	InternalLocal, ExternalLocal bool
+	Affinity                     time.Duration
+	// Cluster and Local are the endpoints to choose from, sorted by address.
+	// Cluster is empty when nothing needs it, likewise Local.
+	Cluster, Local []Endpoint
+	// HasEndpoints is true when any endpoint anywhere is usable: without one,
+	// packets are rejected; with one that this node may not use, dropped.
+	HasEndpoints bool
+
+	serviceUID string
+	created    time.Time
+}
+
+// Endpoint is one place a flow may go.
+type Endpoint struct {
+	Addr netip.AddrPort
+	// OnNode says the endpoint runs on this node (hairpin can only happen there).
+	OnNode bool
+	Pod    model.Name
+}
+
+// External tells whether the port is reachable by anything but its cluster address.
+func (p *ServicePort) External() bool {
+	return p.NodePort != 0 || len(p.ExternalIPs) > 0 || len(p.LoadBalancerIPs) > 0
+}
+
+// Internal is the list cluster-internal traffic uses.
+func (p *ServicePort) Internal() []Endpoint {
+	if p.InternalLocal {
+		return p.Local
+	}
+	return p.Cluster
+}
+
+// FromOutside is the list traffic from outside uses.
+func (p *ServicePort) FromOutside() []Endpoint {
+	if p.ExternalLocal {
+		return p.Local
+	}
+	return p.Cluster
+}
+
+// Ref names the Service in a Problem.
+func (p *ServicePort) Ref() model.Ref {
+	return model.Ref{Kind: "Service", Name: p.Service, UID: p.serviceUID}
+}
+
+// HealthCheck is a healthCheckNodePort (core/v1, for externalTrafficPolicy Local).
+type HealthCheck struct {
+	Service model.Name
+	UID     string
+	Port    uint16
+	// LocalReady counts distinct ready addresses on this node; terminating ones
+	// never count.
+	LocalReady int
+}
+
+// New makes the Plan of cfg.Node. ServicePorts of unchanged Services are shared with
+// prev (nil at first) as long as nothing about this node changed.
+func New(prev *Plan, snap *model.Snapshot, cfg Config) (*Plan, []model.Problem) {
+	p := &Plan{Config: cfg, byService: make(map[*model.Service][]*ServicePort, len(snap.Services))}
+	if n := snap.Node(cfg.Node); n != nil {
+		p.zone = n.Zone
+	}
+	var kept map[*model.Service][]*ServicePort
+	if prev != nil && prev.zone == p.zone && prev.Config.same(cfg) {
+		kept = prev.byService
+	}
+	for _, svc := range snap.Services {
+		ports, ok := kept[svc]
+		if !ok {
+			ports = p.servicePorts(svc)
+		}
+		p.byService[svc] = ports
+		p.Ports = append(p.Ports, ports...)
+		if svc.HealthCheckNodePort != 0 && len(ports) > 0 && svc.Type == model.LoadBalancer && svc.ExternalLocal {
+			p.Health = append(p.Health, healthCheck(svc, cfg.Node))
+		}
+	}
+	problems := p.buildIndex()
+	return p, problems
+}
+
+// same tells whether what went into ServicePorts is unchanged.
+func (c Config) same(o Config) bool { return c.Node == o.Node && c.ProxyName == o.ProxyName }
+
+func healthCheck(svc *model.Service, node string) HealthCheck {
+	addrs := map[netip.Addr]bool{}
+	for _, e := range svc.Endpoints {
+		if e.Ready && e.Node == node {
+			addrs[e.Addr] = true
+		}
+	}
+	return HealthCheck{Service: svc.Name, UID: svc.UID, Port: svc.HealthCheckNodePort, LocalReady: len(addrs)}
+}
+
+func (p *Plan) servicePorts(svc *model.Service) []*ServicePort {
+	if !svc.HasVIP() || svc.ProxyName != p.Config.ProxyName || svc.HeadlessLabel {
+		return nil
+	}
+	var out []*ServicePort
+	for _, port := range svc.Ports {
+		for _, vip := range svc.ClusterIPs {
+			out = append(out, p.servicePort(svc, port, vip))
+		}
+	}
+	slices.SortFunc(out, func(a, b *ServicePort) int { return a.Key.compare(b.Key) })
+	return out
+}
+
+func (k Key) compare(o Key) int {
+	if c := k.Service.Compare(o.Service); c != 0 {
+		return c
+	}
+	if c := strings.Compare(k.PortName, o.PortName); c != 0 {
+		return c
+	}
+	if c := strings.Compare(string(k.Proto), string(o.Proto)); c != 0 {
+		return c
+	}
+	if k.IPv6 == o.IPv6 {
+		return 0
+	}
+	if o.IPv6 {
+		return -1
+	}
+	return 1
+}
+
+func (p *Plan) servicePort(svc *model.Service, port model.Port, vip netip.Addr) *ServicePort {
+	v6 := vip.Is6()
+	sp := &ServicePort{
+		Key:       Key{svc.Name, port.Name, port.Protocol, v6},
+		ClusterIP: vip, Port: port.Port, NodePort: port.NodePort,
+		ExternalIPs: ofFamily(svc.ExternalIPs, v6), LoadBalancerIPs: lbIPs(svc, v6),
+		InternalLocal: svc.InternalLocal, ExternalLocal: svc.ExternalLocal, Affinity: svc.Affinity,
+		serviceUID: svc.UID, created: svc.Created,
+	}
+	sp.restrict(svc.SourceRanges, v6)
+	p.choose(sp, svc)
+	return sp
+}
+
+// restrict keeps this family's ranges; one of length 0 lifts the restriction.
+func (p *ServicePort) restrict(ranges []netip.Prefix, v6 bool) {
+	for _, r := range ranges {
+		if r.Addr().Is6() != v6 {
+			continue
+		}
+		if r.Bits() == 0 {
+			p.SourceRanges, p.Restricted = nil, false
+			return
+		}
+		p.SourceRanges = append(p.SourceRanges, r)
+		p.Restricted = true
+	}
+}
+
+func ofFamily(addrs []netip.Addr, v6 bool) []netip.Addr {
+	var out []netip.Addr
+	for _, a := range addrs {
+		if a.Is6() == v6 && !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+func lbIPs(svc *model.Service, v6 bool) []netip.Addr {
+	if svc.Type != model.LoadBalancer {
+		return nil
+	}
+	var all []netip.Addr
+	for _, in := range svc.Ingress {
+		if in.IP.IsValid() && !in.Proxy {
+			all = append(all, in.IP)
+		}
+	}
+	return ofFamily(all, v6)
+}
+
+// Frontends lists every claim a ServicePort makes, for texts and conflict checks.
+func (p *ServicePort) frontends() []frontKey {
+	out := []frontKey{{p.ClusterIP, p.Port, p.Proto}}
+	for _, a := range p.ExternalIPs {
+		out = append(out, frontKey{a, p.Port, p.Proto})
+	}
+	for _, a := range p.LoadBalancerIPs {
+		out = append(out, frontKey{a, p.Port, p.Proto})
+	}
+	if p.NodePort != 0 {
+		out = append(out, frontKey{anyAddr(p.IPv6), p.NodePort, p.Proto})
+	}
+	return out
+}
+
+type frontKey struct {
+	addr  netip.Addr // unspecified for a NodePort
+	port  uint16
+	proto packet.Protocol
+}
+
+func (k frontKey) String() string {
+	if k.addr.IsUnspecified() {
+		return fmt.Sprintf("nodePort %d/%s", k.port, k.proto)
+	}
+	return fmt.Sprintf("%s/%s", netip.AddrPortFrom(k.addr, k.port), k.proto)
+}
+
+func anyAddr(v6 bool) netip.Addr {
+	if v6 {
+		return netip.IPv6Unspecified()
+	}
+	return netip.IPv4Unspecified()
+}
+
+// buildIndex maps frontends to ServicePorts. Where two Services claim one frontend the
+// older keeps it (the API server allows one only, files and hand-set addresses allow
+// more) and the younger is told; its other frontends work on.
+func (p *Plan) buildIndex() []model.Problem {
+	p.index = make(map[frontKey]*ServicePort, len(p.Ports)+len(p.Ports)/2)
+	p.vips = make(map[netip.Addr]bool, len(p.Ports))
+	clashes := map[*ServicePort]map[frontKey]*ServicePort{}
+	for _, sp := range p.Ports {
+		p.vips[sp.ClusterIP] = true
+		for _, k := range sp.frontends() {
+			holder, taken := p.index[k]
+			switch {
+			case !taken:
+				p.index[k] = sp
+			case holder == sp: // an externalIP that is also the load balancer's address
+			case sp.older(holder):
+				p.index[k] = sp
+				note(clashes, holder, k, sp)
+			default:
+				note(clashes, sp, k, holder)
+			}
+		}
+	}
+	return p.settle(clashes)
+}
+
+func note(clashes map[*ServicePort]map[frontKey]*ServicePort, loser *ServicePort, k frontKey, holder *ServicePort) {
+	if clashes[loser] == nil {
+		clashes[loser] = map[frontKey]*ServicePort{}
+	}
+	clashes[loser][k] = holder
+}
+
+func (p *ServicePort) older(o *ServicePort) bool {
+	if !p.created.Equal(o.created) {
+		return p.created.Before(o.created)
+	}
+	return p.Key.compare(o.Key) < 0
+}
+
+// settle takes lost frontends away from copies of their losers and reports them.
+func (p *Plan) settle(clashes map[*ServicePort]map[frontKey]*ServicePort) []model.Problem {
+	if len(clashes) == 0 {
+		return nil
+	}
+	var problems []model.Problem
+	for i, sp := range p.Ports {
+		lost := clashes[sp]
+		if lost == nil {
+			continue
+		}
+		cut := *sp
+		keys := slices.SortedFunc(maps.Keys(lost), func(a, b frontKey) int { return strings.Compare(a.String(), b.String()) })
+		for _, k := range keys {
+			cut.drop(k)
+			problems = append(problems, model.Problem{
+				Object: sp.Ref(), Field: "spec.ports", Reason: "FrontendConflict",
+				Message: fmt.Sprintf("%s is already served for Service %s, which is older; choose another", k, p.index[k].Service),
+			})
+		}
+		p.Ports[i] = &cut
+		for k, v := range p.index {
+			if v == sp {
+				p.index[k] = &cut
+			}
+		}
+	}
+	p.Ports = slices.DeleteFunc(p.Ports, func(sp *ServicePort) bool { return !sp.ClusterIP.IsValid() && !sp.External() })
+	return problems
+}
+
+// drop removes one frontend; a ServicePort without cluster address has an invalid
+// ClusterIP.
+func (p *ServicePort) drop(k frontKey) {
+	is := func(a netip.Addr) bool { return a == k.addr }
+	switch {
+	case k.addr.IsUnspecified():
+		p.NodePort = 0
+	case p.ClusterIP == k.addr:
+		p.ClusterIP = netip.Addr{}
+	}
+	p.ExternalIPs = slices.DeleteFunc(slices.Clone(p.ExternalIPs), is)
+	p.LoadBalancerIPs = slices.DeleteFunc(slices.Clone(p.LoadBalancerIPs), is)
+}

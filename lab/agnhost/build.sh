@@ -1,0 +1,22 @@
+#!/bin/sh
+# Build agnhost, the program behind most images of Kubernetes' own tests, as
+# bin/agnhost at the repository root. Static and stripped; the first build
+# compiles parts of Kubernetes and takes minutes, a repeat takes seconds.
+set -eu
+
+cd "$(dirname "$0")"
+root=$(cd ../.. && pwd)
+package=k8s.io/kubernetes/test/images/agnhost
+out=$root/bin/agnhost
+
+mkdir -p "$root/bin"
+echo "agnhost: building bin/agnhost (the first time about 3 CPU-minutes)" >&2
+CGO_ENABLED=0 "$root/hack/progress.sh" agnhost \
+	go build -v -ldflags '-s -w' -o "$out" "$package"
+
+# Its porter command serves TLS with this pair, which the image keeps in /.
+porter=$(go list -f '{{.Dir}}' "$package")/porter
+mkdir -p "$root/bin/agnhost.d"
+for name in localhost.crt localhost.key; do
+	cat "$porter/$name" >"$root/bin/agnhost.d/$name"
+done

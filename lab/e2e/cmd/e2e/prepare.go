@@ -1,0 +1,51 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// prepare makes the folder for this run, with the kubectl the suite calls, and
+// checks that what the run needs is there before the first spec waits for it.
+func prepare(o options, out io.Writer) (*runner, error) {
+	bin, err := filepath.Abs(o.bin)
+	if err != nil {
+		return nil, err
+	}
+	lab := filepath.Join(bin, "fairway-lab")
+	if _, err := os.Stat(lab); err != nil {
+		return nil, fmt.Errorf("%w (make lab builds it)", err)
+	}
+	if o.artifacts == "" {
+		o.artifacts = filepath.Join(bin, "e2e-results")
+	}
+	dir, err := filepath.Abs(filepath.Join(o.artifacts, o.lab+"-"+time.Now().Format("20060102-150405")))
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	kubectl := filepath.Join(dir, "kubectl")
+	// The lab's program is kubectl when it is called by that name.
+	if err := os.Symlink(lab, kubectl); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	flags := []string{
+		"--kubeconfig=" + o.kubeconfig,
+		"--kubectl-path=" + kubectl,
+		"--provider=skeleton",
+		"--dump-logs-on-failure=false", // thousands of lines; the lab keeps the logs
+		"--ginkgo.no-color",
+	}
+	return &runner{
+		enter: []string{lab, "exec", "--name", o.lab, "fabric", "--"},
+		suite: filepath.Join(bin, "e2e.test"), flags: flags, dir: dir,
+		parallel: o.parallel, limit: o.limit, failFast: o.failFast, out: out,
+	}, nil
+}

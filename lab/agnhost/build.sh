@@ -6,17 +6,8 @@ set -eu
 
 cd "$(dirname "$0")"
 root=$(cd ../.. && pwd)
-package=k8s.io/kubernetes/test/images/agnhost
-out=$root/bin/agnhost
 
 mkdir -p "$root/bin"
 echo "agnhost: building bin/agnhost (the first time about 3 CPU-minutes)" >&2
 CGO_ENABLED=0 "$root/hack/progress.sh" agnhost \
-	go build -v -ldflags '-s -w' -o "$out" "$package"
-
-# Its porter command serves TLS with this pair, which the image keeps in /.
-porter=$(go list -f '{{.Dir}}' "$package")/porter
-mkdir -p "$root/bin/agnhost.d"
-for name in localhost.crt localhost.key; do
-	cat "$porter/$name" >"$root/bin/agnhost.d/$name"
-done
+	go build -v -ldflags '-s -w' -o "$root/bin/agnhost" k8s.io/kubernetes/test/images/agnhost

@@ -15,9 +15,10 @@ type Spec struct {
 	Reason string
 }
 
-// Short is the spec's name without what all of them share.
+// Short is the spec's name without the marks that most of them share.
 func (s Spec) Short() string {
-	return strings.TrimSuffix(strings.TrimPrefix(s.Name, "[sig-network] "), " [Conformance]")
+	short := strings.NewReplacer(" [Conformance]", "", " [NodeConformance]", "", " [LinuxOnly]", "")
+	return short.Replace(strings.TrimPrefix(s.Name, "[sig-network] "))
 }
 
 // stage is a group of specs that exercise one subject, by the start of their
@@ -35,7 +36,7 @@ func stages() []stage {
 		{"dns", []string{"DNS "}},
 		{"api", []string{
 			"EndpointSlice ", "EndpointSliceMirroring ", "Endpoints ", "EndpointsController ",
-			"Ingress API ", "IngressClass API ", "ServiceCIDR ", "API Server ",
+			"Ingress API ", "IngressClass ", "DefaultIngressClass ", "ServiceCIDR ", "API Server ",
 		}},
 		{"networking", []string{"Networking "}},
 		{"rest", []string{""}},
@@ -54,7 +55,7 @@ func shortSpecs() []string {
 		"DNS should provide DNS for the cluster",
 		"DNS should provide DNS for services",
 		"DNS should provide DNS for ExternalName services",
-		"EndpointSlice should create and delete EndpointSlices for a Service with a selector specified",
+		"EndpointSlice should create Endpoints and EndpointSlices for Pods matching a Service",
 		"Ingress API should support creating Ingress API operations",
 		"Networking Granular Checks: Pods should function for intra-pod communication: http",
 		"HostPort validates that there is no conflict between pods with same hostPort but different hostIP and protocol",

@@ -102,3 +102,10 @@ func TestPlanRefuses(t *testing.T) {
 		t.Error("a short spec that the suite lacks went unnoticed")
 	}
 }
+
+func TestShort(t *testing.T) {
+	s := Spec{Name: "[sig-network] HostPort works: udp [LinuxOnly] [Conformance] [NodeConformance] [Serial]"}
+	if got, want := s.Short(), "HostPort works: udp [Serial]"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

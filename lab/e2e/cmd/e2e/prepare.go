@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"time"
 )
@@ -20,6 +21,9 @@ func prepare(o options, out io.Writer) (*runner, error) {
 	lab := filepath.Join(bin, "fairway-lab")
 	if _, err := os.Stat(lab); err != nil {
 		return nil, fmt.Errorf("%w (make lab builds it)", err)
+	}
+	if err := checkTools(); err != nil {
+		return nil, err
 	}
 	if o.artifacts == "" {
 		o.artifacts = filepath.Join(bin, "e2e-results")
@@ -48,4 +52,18 @@ func prepare(o options, out io.Writer) (*runner, error) {
 		suite: filepath.Join(bin, "e2e.test"), flags: flags, dir: dir,
 		parallel: o.parallel, limit: o.limit, failFast: o.failFast, out: out,
 	}, nil
+}
+
+// checkTools looks for the programs that the suite calls inside its Pods, whose
+// image has them and whose stand-in in the lab takes them from this machine. A
+// spec that misses one fails only after minutes, with a message about time.
+func checkTools() error {
+	for _, t := range []struct{ tool, pkg string }{
+		{"nc", "netcat-openbsd"}, {"dig", "bind9-dnsutils"}, {"curl", "curl"},
+	} {
+		if _, err := exec.LookPath(t.tool); err != nil {
+			return fmt.Errorf("%w (Debian package %s)", err, t.pkg)
+		}
+	}
+	return nil
 }

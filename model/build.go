@@ -17,7 +17,7 @@ func Build(prev *Snapshot, in Objects) (*Snapshot, []Problem) {
 	if prev == nil {
 		prev = &Snapshot{}
 	}
-	s := &Snapshot{Pools: in.Pools, L2: in.L2, services: make(map[Name]*Service, len(in.Services))}
+	s := &Snapshot{Pools: in.Pools, L2: in.L2, services: make(map[Name]*Service, len(in.Services)), NamespaceLabels: map[string]map[string]string{}}
 	s.Services = buildServices(prev, in)
 	for _, svc := range s.Services {
 		s.services[svc.Name] = svc
@@ -30,6 +30,9 @@ func Build(prev *Snapshot, in Objects) (*Snapshot, []Problem) {
 	s.ConfigMaps = buildConfigMaps(prev, in.ConfigMaps)
 	for _, ns := range in.Namespaces {
 		s.Namespaces = append(s.Namespaces, ns.Name)
+		if len(ns.Labels) > 0 {
+			s.NamespaceLabels[ns.Name] = ns.Labels
+		}
 	}
 	slices.Sort(s.Namespaces)
 	var problems []Problem

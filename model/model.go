@@ -8,6 +8,7 @@ package model
 import (
 	"cmp"
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -87,6 +88,8 @@ type Snapshot struct {
 	ConfigMaps map[Name]*ConfigMap
 	Pools      []*Pool
 	L2         []*L2Advertisement
+	// NamespaceLabels has an entry for every Namespace that has labels.
+	NamespaceLabels map[string]map[string]string
 
 	services map[Name]*Service
 }
@@ -163,6 +166,8 @@ type ConfigMap struct {
 // Services of type LoadBalancer.
 type Pool struct {
 	Name          Name
+	UID           string
+	Labels        map[string]string
 	Ranges        []Range
 	AutoAssign    bool
 	AvoidBuggyIPs bool
@@ -171,6 +176,17 @@ type Pool struct {
 	Namespaces         []string
 	NamespaceSelectors []Selector
 	ServiceSelectors   []Selector
+	// Restricted is true when the object names namespaces or selectors at all, so that
+	// selectors matching no namespace restrict the pool to nobody, not to everybody.
+	Restricted bool
+}
+
+// Ref names the pool in a Problem.
+func (p *Pool) Ref() Ref { return Ref{Kind: "IPAddressPool", Name: p.Name, UID: p.UID} }
+
+// Contains tells whether a is in one of the pool's ranges.
+func (p *Pool) Contains(a netip.Addr) bool {
+	return slices.ContainsFunc(p.Ranges, func(r Range) bool { return r.Contains(a) })
 }
 
 // Range is an inclusive range of addresses of one family.
@@ -184,9 +200,14 @@ func (r Range) Contains(a netip.Addr) bool {
 // L2Advertisement is MetalLB's object of that name: which pools are announced by ARP
 // and NDP, from which nodes and interfaces.
 type L2Advertisement struct {
-	Name          Name
-	Pools         []string
-	PoolSelectors []Selector
-	NodeSelectors []Selector
-	Interfaces    []string
+	Name             Name
+	UID              string
+	Pools            []string
+	PoolSelectors    []Selector
+	NodeSelectors    []Selector
+	ServiceSelectors []Selector
+	Interfaces       []string
 }
+
+// Ref names the advertisement in a Problem.
+func (l *L2Advertisement) Ref() Ref { return Ref{Kind: "L2Advertisement", Name: l.Name, UID: l.UID} }

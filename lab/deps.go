@@ -6,6 +6,7 @@
 package lab
 
 import (
+	_ "github.com/google/cadvisor/lib/model"
 	_ "github.com/google/nftables"
 	_ "github.com/spf13/cobra"
 	_ "github.com/spf13/pflag"

@@ -34,7 +34,8 @@ type Lab struct {
 	ProxyMode string          `json:"proxyMode"`
 	Peer      string          `json:"peer,omitempty"`
 	Fairway   string          `json:"fairway"`
-	Nodes     []int           `json:"nodes"` // numbers of the nodes, powered on or not
+	Config    string          `json:"config,omitempty"` // Fairway's own configuration file
+	Nodes     []int           `json:"nodes"`            // numbers of the nodes, powered on or not
 	Ports     Ports           `json:"ports"`
 	Images    string          `json:"images"` // the image map in force
 	Tools     Tools           `json:"tools"`

@@ -106,7 +106,8 @@ func (s *Service) readAddresses(obj *corev1.Service) {
 		if err != nil {
 			s.issue(fieldIndex("spec.loadBalancerSourceRanges", i, ""), "InvalidSourceRange",
 				"%q is not a CIDR and admits nobody; write it as ADDRESS/LENGTH", r)
-			// A range nobody matches: an unreadable restriction must never open the port.
+			// Ranges nobody matches: an unreadable restriction must never open the port.
+			s.SourceRanges = append(s.SourceRanges, netip.PrefixFrom(netip.IPv6Unspecified(), 128))
 			p = netip.PrefixFrom(netip.IPv4Unspecified(), 32)
 		}
 		s.SourceRanges = append(s.SourceRanges, p)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -121,6 +122,7 @@ type Plan struct {
 	Health []HealthCheck
 
 	byService map[*model.Service][]*ServicePort
+	byName    map[model.Name][]*ServicePort
 	zone      string
 	index     map[frontKey]*ServicePort
 	vips      map[netip.Addr]bool
@@ -153,8 +155,8 @@ type ServicePort struct {
 	// ExternalIPs and LoadBalancerIPs are reached at Port.
 	ExternalIPs     []netip.Addr
 	LoadBalancerIPs []netip.Addr
-	// SourceRanges restricts LoadBalancerIPs, and only those; Restricted with no
-	// range of this family admits nobody.
+	// SourceRanges restricts LoadBalancerIPs, and only those, when Restricted: a Service
+	// with ranges of the other family only is open in this one, as in kube-proxy.
 	SourceRanges []netip.Prefix
 	Restricted   bool
 	// InternalLocal and ExternalLocal are the traffic policies.
@@ -218,7 +220,8 @@ type HealthCheck struct {
 // New makes the Plan of cfg.Node. ServicePorts of unchanged Services are shared with
 // prev (nil at first) as long as nothing about this node changed.
 func New(prev *Plan, snap *model.Snapshot, cfg Config) (*Plan, []model.Problem) {
-	p := &Plan{Config: cfg, byService: make(map[*model.Service][]*ServicePort, len(snap.Services))}
+	p := &Plan{Config: cfg, byService: make(map[*model.Service][]*ServicePort, len(snap.Services)),
+		byName: make(map[model.Name][]*ServicePort, len(snap.Services))}
 	if n := snap.Node(cfg.Node); n != nil {
 		p.zone = n.Zone
 	}
@@ -230,8 +233,11 @@ func New(prev *Plan, snap *model.Snapshot, cfg Config) (*Plan, []model.Problem) 
 		ports, ok := kept[svc]
 		if !ok {
 			ports = p.servicePorts(svc)
+			if kept != nil {
+				share(ports, prev.byName[svc.Name])
+			}
 		}
-		p.byService[svc] = ports
+		p.byService[svc], p.byName[svc.Name] = ports, ports
 		p.Ports = append(p.Ports, ports...)
 		if svc.HealthCheckNodePort != 0 && len(ports) > 0 && svc.Type == model.LoadBalancer && svc.ExternalLocal {
 			p.Health = append(p.Health, healthCheck(svc, cfg.Node))
@@ -239,6 +245,18 @@ func New(prev *Plan, snap *model.Snapshot, cfg Config) (*Plan, []model.Problem) 
 	}
 	problems := p.buildIndex()
 	return p, problems
+}
+
+// share replaces ports by the old ones of equal value: a change of an annotation, or of
+// the other family's endpoints, is none to the rules.
+func share(ports, old []*ServicePort) {
+	for i, sp := range ports {
+		for _, o := range old {
+			if o.Key == sp.Key && reflect.DeepEqual(o, sp) {
+				ports[i] = o
+			}
+		}
+	}
 }
 
 // same tells whether what went into ServicePorts is unchanged.

@@ -1,0 +1,180 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"fairway/model"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// Files is a directory (or single files) of manifests read as if it were an API server.
+// A file that did not change gives the same object pointers again; a file that became
+// unreadable keeps what it last gave.
+type Files struct {
+	Paths []string
+	kept  map[string]kept
+}
+
+type kept struct {
+	data     string
+	objects  model.Objects
+	problems []model.Problem
+}
+
+// Read reads every *.yaml, *.yml and *.json below Paths in name order. The error is
+// only for a path that does not exist or a directory that cannot be listed.
+func (f *Files) Read() (model.Objects, []model.Problem, error) {
+	names, err := f.names()
+	if err != nil {
+		return model.Objects{}, nil, err
+	}
+	next := make(map[string]kept, len(names))
+	var all model.Objects
+	var problems []model.Problem
+	for _, name := range names {
+		k := f.readOne(name)
+		next[name] = k
+		Append(&all, k.objects)
+		problems = append(problems, k.problems...)
+	}
+	f.kept = next
+	all, dup := Unique(all)
+	return all, append(problems, dup...), nil
+}
+
+func (f *Files) readOne(name string) kept {
+	old, known := f.kept[name]
+	data, err := os.ReadFile(name)
+	if err != nil {
+		old.problems = []model.Problem{fileProblem(name, err.Error())}
+		return old
+	}
+	if known && old.data == string(data) {
+		return old
+	}
+	k := kept{data: string(data)}
+	k.objects, k.problems = Decode(filepath.Base(name), data)
+	k.keepBroken(old)
+	return k
+}
+
+// keepBroken takes over what the last reading of a file gave when the new one has an
+// unreadable document: an editor's half-written file must not take Services away.
+func (k *kept) keepBroken(old kept) {
+	if old.data == "" || !slices.ContainsFunc(k.problems, func(p model.Problem) bool { return p.Reason == "UnreadableDocument" }) {
+		return
+	}
+	Append(&k.objects, old.objects)
+	k.objects, _ = Unique(k.objects)
+}
+
+func fileProblem(name, message string) model.Problem {
+	return model.Problem{Object: model.Ref{Kind: "File", Name: model.Name{Name: filepath.Base(name)}}, Reason: "UnreadableFile", Message: message}
+}
+
+func (f *Files) names() ([]string, error) {
+	var names []string
+	for _, p := range f.Paths {
+		if p == "-" {
+			p = "/dev/stdin"
+		}
+		info, err := os.Stat(p)
+		if err != nil {
+			return nil, fmt.Errorf("manifests: %w", err)
+		}
+		if !info.IsDir() {
+			names = append(names, p)
+			continue
+		}
+		err = filepath.WalkDir(p, func(path string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			if d.IsDir() && path != p && strings.HasPrefix(d.Name(), ".") {
+				return fs.SkipDir
+			}
+			if !d.IsDir() && isManifest(path) {
+				names = append(names, path)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("manifests: %w", err)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+func isManifest(name string) bool {
+	switch filepath.Ext(name) {
+	case ".yaml", ".yml", ".json":
+		return !strings.HasPrefix(filepath.Base(name), ".")
+	}
+	return false
+}
+
+// Watch reads now and after every change, and hands the result to deliver. It returns
+// when ctx ends.
+func (f *Files) Watch(ctx context.Context, deliver func(model.Objects, []model.Problem)) error {
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("watching manifests: %w", err)
+	}
+	defer w.Close()
+	read := func() {
+		f.watchAll(w)
+		objects, problems, err := f.Read()
+		if err != nil {
+			slog.Error("manifests not read; the last good state stays in force", "err", err)
+			return
+		}
+		deliver(objects, problems)
+	}
+	read()
+	settle := time.NewTimer(time.Hour)
+	// The slow look catches what a notification can miss (a network file system).
+	slow := time.NewTicker(30 * time.Second)
+	defer slow.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-w.Events:
+			settle.Reset(100 * time.Millisecond)
+		case err := <-w.Errors:
+			slog.Warn("watching manifests", "err", err)
+			settle.Reset(100 * time.Millisecond)
+		case <-settle.C:
+			read()
+		case <-slow.C:
+			read()
+		}
+	}
+}
+
+func (f *Files) watchAll(w *fsnotify.Watcher) {
+	for _, p := range f.Paths {
+		filepath.WalkDir(p, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				err = w.Add(path)
+			}
+			if err == nil && path == p && !d.IsDir() {
+				err = w.Add(filepath.Dir(path))
+			}
+			if err != nil {
+				slog.Warn("watching manifests", "path", path, "err", err)
+			}
+			return nil
+		})
+	}
+}

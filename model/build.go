@@ -216,6 +216,7 @@ func buildClasses(prev *Snapshot, in []*networkingv1.IngressClass) []*IngressCla
 		if c == nil {
 			c = &IngressClass{
 				Name: obj.Name, Controller: obj.Spec.Controller, object: obj,
+				Created: obj.CreationTimestamp.Time,
 				Default: obj.Annotations[networkingv1.AnnotationIsDefaultIngressClass] == "true",
 			}
 		}

@@ -119,6 +119,10 @@ func badPath(path string, typ PathType) string {
 
 func (i *Ingress) backend(field string, b *networkingv1.IngressBackend) (Backend, bool) {
 	if b.Service != nil {
+		if n := b.Service.Port.Number; n < 0 || n > 65535 {
+			i.issue(field+".service.port.number", "InvalidBackend", "%d is not a port number (1 to 65535); nothing can answer here", n)
+			return Backend{Service: b.Service.Name}, true
+		}
 		return Backend{Service: b.Service.Name, PortName: b.Service.Port.Name, PortNumber: uint16(b.Service.Port.Number)}, true
 	}
 	if b.Resource != nil {

@@ -69,6 +69,7 @@ type IngressClass struct {
 	Name       string
 	Controller string
 	Default    bool
+	Created    time.Time
 
 	object *networkingv1.IngressClass
 }

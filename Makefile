@@ -1,0 +1,81 @@
+# `make help` lists everything. CGO is off in every build: changing it would compile
+# everything, Kubernetes included, a second time.
+export CGO_ENABLED = 0
+SHELL := /bin/bash
+GO ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS = -s -w -X main.version=$(VERSION)
+TIME ?= 30s
+
+.PHONY: help build build-lab lab test test-quick test-kernel test-lab e2e e2e-build bench-quick fuzz golden lint fresh clean packages
+
+help: ## this list
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+build: ## bin/fairway
+	@mkdir -p bin
+	$(GO) build -trimpath -ldflags "$(LDFLAGS)" -o bin/fairway ./cmd/fairway
+
+build-lab: build ## bin/fairway-lab with a Kubernetes control plane, kubelet and kubectl in it (first time: minutes)
+	lab/build.sh
+	lab/agnhost/build.sh
+
+lab: packages build-lab ## a cluster of three nodes with Fairway on each; then: bin/fairway-lab kubectl get pods -A
+	bin/fairway-lab up
+	bin/fairway-lab status
+
+test: packages test-quick test-lab ## everything: unit, stories, kernel (needs root), lab with real kubectl, a short e2e
+
+test-quick: ## unit tests, stories and, as root, the kernel tests in network namespaces
+	@if [ $$(id -u) = 0 ]; then export FAIRWAY_REQUIRE_KERNEL=1; else echo "not root: kernel tests will be skipped"; fi; \
+	$(GO) test ./...
+
+test-kernel: packages ## only the tests that program a real kernel, in network namespaces
+	FAIRWAY_REQUIRE_KERNEL=1 $(GO) test -count=1 ./kernel/... ./loop/... ./announce/... ./test/kernel/...
+
+test-lab: packages build-lab e2e-build ## the articles' stories with kubectl in a lab, and the short e2e stage, in both proxy modes
+	test/lab.sh
+
+e2e-build: ## bin/e2e.test, Kubernetes' own suite (first time: minutes)
+	lab/e2e/build.sh
+
+e2e: packages build-lab e2e-build ## [sig-network] Conformance against a lab of its own; MODE=nftables|iptables STAGE=... FOCUS=...
+	test/e2e.sh
+
+bench-quick: packages ## cold sync and +1 endpoint at 1k and 10k Services, nftables and iptables
+	$(GO) run ./bench/proxy
+
+fuzz: ## every fuzz target for TIME (30s) each
+	@for pkg in $$(grep -rl --include='*_test.go' 'func Fuzz' . --exclude-dir=lab | xargs -n1 dirname | sort -u); do \
+	for f in $$(grep -rhoE 'func (Fuzz[A-Za-z0-9_]+)' $$pkg/*_test.go | cut -d' ' -f2); do \
+	echo "== $$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(TIME) $$pkg || exit 1; done; done
+
+golden: ## rewrite the want-* sections of all stories; look at the diff before committing
+	$(GO) test ./proxy/... ./dns/... ./lb/... ./ingress/... -update
+
+lint: ## gofmt, go vet, staticcheck, ineffassign, misspell
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "not gofmt-ed:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
+	$(GO) vet ./...
+	$(GO) tool -modfile=hack/tools/go.mod staticcheck ./...
+	$(GO) tool -modfile=hack/tools/go.mod ineffassign ./...
+	$(GO) tool -modfile=hack/tools/go.mod misspell -error $$(git ls-files '*.go' '*.md')
+
+fresh: ## the README's two commands in a clean Debian root with empty caches (root; an hour)
+	hack/fresh.sh
+
+clean: ## remove bin/; labs are taken down with bin/fairway-lab down
+	rm -rf bin
+
+packages:
+	@hack/packages.sh \
+	"nftables:the nft command compares what is in the kernel" \
+	"iptables:the iptables proxy mode, and its tests" \
+	"iproute2:network namespaces" \
+	"conntrack:looking at flows in tests" \
+	"procps:ps and sysctl in the lab" \
+	"curl:a client in the lab and in tests" \
+	"bind9-dnsutils:dig, the DNS client of tests and of the lab's images" \
+	"netcat-openbsd:nc, what Kubernetes' e2e suite probes ports with" \
+	"iputils-ping:ping in the lab's images" \
+	"nginx-light:the web server of the lab's images" \
+	"openssl:certificates in the lab's stories"

@@ -211,3 +211,16 @@ type L2Advertisement struct {
 
 // Ref names the advertisement in a Problem.
 func (l *L2Advertisement) Ref() Ref { return Ref{Kind: "L2Advertisement", Name: l.Name, UID: l.UID} }
+
+// Filter is the Snapshot with only the Services that keep says.
+func (s *Snapshot) Filter(keep func(*Service) bool) *Snapshot {
+	out := *s
+	out.Services, out.services = nil, make(map[Name]*Service, len(s.Services))
+	for _, svc := range s.Services {
+		if keep(svc) {
+			out.Services = append(out.Services, svc)
+			out.services[svc.Name] = svc
+		}
+	}
+	return &out
+}

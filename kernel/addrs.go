@@ -1,0 +1,58 @@
+package kernel
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+)
+
+// LocalAddrs lists every address on the interfaces of the current network namespace,
+// loopback included.
+func LocalAddrs() ([]netip.Addr, error) {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("local addresses: %w", err)
+	}
+	var out []netip.Addr
+	for _, a := range addrs {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			out = append(out, p.Addr().Unmap().WithZone(""))
+		}
+	}
+	return out, nil
+}
+
+// DefaultAddrs guesses a machine's own addresses, one per family, when nobody tells
+// them: the source a packet to the outside would take, else the first global address.
+func DefaultAddrs() []netip.Addr {
+	var out []netip.Addr
+	for _, probe := range []string{"192.0.2.1", "2001:db8::1"} {
+		if a, ok := sourceFor(net.ParseIP(probe)); ok {
+			out = append(out, a)
+		}
+	}
+	if len(out) > 0 {
+		return out
+	}
+	all, err := LocalAddrs()
+	if err != nil {
+		return nil
+	}
+	for _, a := range all {
+		if a.IsGlobalUnicast() {
+			return []netip.Addr{a}
+		}
+	}
+	return nil
+}
+
+func sourceFor(dst net.IP) (netip.Addr, bool) {
+	routes, err := netlink.RouteGet(dst)
+	if err != nil || len(routes) == 0 {
+		return netip.Addr{}, false
+	}
+	a, ok := netip.AddrFromSlice(routes[0].Src)
+	return a.Unmap(), ok && a.IsGlobalUnicast()
+}

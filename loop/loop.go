@@ -1,0 +1,251 @@
+package loop
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"fairway/model"
+	"fairway/proxy"
+)
+
+// Loop takes what the source delivers through every stage. Its fields are set before
+// Run and not changed after.
+type Loop struct {
+	Node string
+	// Proxy is the plan's configuration as told; node facts are filled in each pass.
+	Proxy proxy.Config
+	// DetectFromNode makes the detector's ranges the Node's pod CIDRs.
+	DetectFromNode bool
+	// NodeIPs stands in for the Node object's addresses where there is none.
+	NodeIPs []netip.Addr
+	// LocalAddrs reads the addresses on the node's interfaces.
+	LocalAddrs func() ([]netip.Addr, error)
+	// Backend programs the kernel; nil when this process is no service proxy.
+	Backend Backend
+	// AfterApply runs with the old and the new plan once rules are in force, off the
+	// loop: stale flows are flushed there.
+	AfterApply func(old, new *proxy.Plan)
+	// Stages follow the rules: names, addresses, routes.
+	Stages []Stage
+	// Report is told all Problems of a pass.
+	Report func([]model.Problem)
+	// Observe is told how a pass went (metrics, health).
+	Observe Observer
+	// AuditEvery is the period of the comparison with the kernel; 0 is never.
+	AuditEvery time.Duration
+
+	mu     sync.Mutex
+	latest input
+	fresh  bool
+	wake   chan struct{}
+
+	snap atomic.Pointer[model.Snapshot]
+	plan atomic.Pointer[proxy.Plan]
+}
+
+type input struct {
+	objects  model.Objects
+	problems []model.Problem
+}
+
+// Stage is a part that follows the rules in the kernel. Withdraw runs before the rules
+// change, with the Services that stay as they are reachable now; Publish after, with
+// everything: nothing resolves or is announced before it works.
+type Stage interface {
+	Withdraw(snap *model.Snapshot)
+	Publish(ctx context.Context, snap *model.Snapshot, plan *proxy.Plan) []model.Problem
+}
+
+// Observer is told of each pass.
+type Observer interface {
+	Queued()
+	Applied(took time.Duration, plan *proxy.Plan)
+	Failed(err error)
+	Drift(lines []string)
+}
+
+// Deliver hands the loop the newest state; the pass that follows sees only the last.
+func (l *Loop) Deliver(objects model.Objects, problems []model.Problem) {
+	l.mu.Lock()
+	l.latest, l.fresh = input{objects, problems}, true
+	l.mu.Unlock()
+	if l.Observe != nil {
+		l.Observe.Queued()
+	}
+	l.Wake()
+}
+
+// Wake asks for another pass though no object changed (a lease was won, a node died).
+func (l *Loop) Wake() {
+	l.mu.Lock()
+	if l.wake == nil {
+		l.wake = make(chan struct{}, 1)
+	}
+	wake := l.wake
+	l.mu.Unlock()
+	select {
+	case wake <- struct{}{}:
+	default:
+	}
+}
+
+// Snapshot is the state of the last pass, nil before the first.
+func (l *Loop) Snapshot() *model.Snapshot { return l.snap.Load() }
+
+// Plan is the plan whose rules are in force, nil before the first pass.
+func (l *Loop) Plan() *proxy.Plan { return l.plan.Load() }
+
+const (
+	firstRetry = 500 * time.Millisecond
+	lastRetry  = 30 * time.Second
+)
+
+// Run passes until ctx ends. Rules stay in the kernel when it returns.
+func (l *Loop) Run(ctx context.Context) {
+	l.Wake()
+	audit := time.NewTicker(cmpOr(l.AuditEvery, time.Hour))
+	defer audit.Stop()
+	retry := time.NewTimer(time.Hour)
+	delay := firstRetry
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-audit.C:
+			if l.AuditEvery > 0 {
+				l.audit(ctx)
+			}
+			continue
+		case <-l.wake:
+		case <-retry.C:
+		}
+		if l.pass(ctx) {
+			delay = firstRetry
+			retry.Stop()
+			continue
+		}
+		retry.Reset(delay)
+		delay = min(2*delay, lastRetry)
+	}
+}
+
+func cmpOr(d, other time.Duration) time.Duration {
+	if d > 0 {
+		return d
+	}
+	return other
+}
+
+// pass does one round and tells whether the rules are as they should be.
+func (l *Loop) pass(ctx context.Context) bool {
+	l.mu.Lock()
+	in, known := l.latest, l.fresh
+	l.mu.Unlock()
+	if !known {
+		return true // nothing was ever delivered: write nothing (a full wipe would be wrong)
+	}
+	start := time.Now()
+	old := l.plan.Load()
+	snap, problems := model.Build(l.snap.Load(), in.objects)
+	problems = append(slices.Clone(in.problems), problems...)
+	plan, more := proxy.New(old, snap, l.config(snap))
+	problems = append(problems, more...)
+	l.snap.Store(snap)
+	if old != nil {
+		l.withdraw(snap, old)
+	}
+	refused, ok := l.apply(ctx, plan)
+	problems = append(problems, refused...)
+	if !ok {
+		l.report(problems)
+		return false
+	}
+	l.plan.Store(plan)
+	for _, s := range l.Stages {
+		problems = append(problems, s.Publish(ctx, snap, plan)...)
+	}
+	if l.Observe != nil {
+		l.Observe.Applied(time.Since(start), plan)
+	}
+	if l.AfterApply != nil && old != nil {
+		l.AfterApply(old, plan)
+	}
+	l.report(problems)
+	return true
+}
+
+// withdraw gives the stages a snapshot of the Services that were reachable before and
+// still exist, so that names and announcements go before the rules do.
+func (l *Loop) withdraw(snap *model.Snapshot, old *proxy.Plan) {
+	if !old.AnyGone(snap) {
+		return
+	}
+	for _, s := range l.Stages {
+		s.Withdraw(old.Remaining(snap))
+	}
+}
+
+func (l *Loop) apply(ctx context.Context, plan *proxy.Plan) ([]model.Problem, bool) {
+	if l.Backend == nil {
+		return nil, true
+	}
+	problems, err := l.Backend.Apply(ctx, plan)
+	if err != nil {
+		slog.Error("rules not applied; the last good ones stay in force", "mode", l.Backend.Mode(), "err", err)
+		if l.Observe != nil {
+			l.Observe.Failed(err)
+		}
+		return problems, false
+	}
+	return problems, true
+}
+
+func (l *Loop) report(problems []model.Problem) {
+	if l.Report != nil {
+		l.Report(problems)
+	}
+}
+
+func (l *Loop) audit(ctx context.Context) {
+	if l.Backend == nil || l.plan.Load() == nil {
+		return
+	}
+	lines, err := l.Backend.Audit(ctx)
+	if err != nil {
+		slog.Warn("comparing with the kernel", "mode", l.Backend.Mode(), "err", err)
+		return
+	}
+	if len(lines) > 0 {
+		slog.Warn("the kernel's rules had drifted and were repaired", "mode", l.Backend.Mode(), "lines", len(lines), "first", lines[0])
+	}
+	if l.Observe != nil {
+		l.Observe.Drift(lines)
+	}
+}
+
+// config fills this node's facts in.
+func (l *Loop) config(snap *model.Snapshot) proxy.Config {
+	c := l.Proxy
+	c.NodeIPs = l.NodeIPs
+	if n := snap.Node(l.Node); n != nil {
+		if len(n.InternalIPs) > 0 {
+			c.NodeIPs = slices.Concat(n.InternalIPs, n.ExternalIPs)
+		}
+		if l.DetectFromNode {
+			c.Detector.CIDRs = n.PodCIDRs
+		}
+	}
+	if l.LocalAddrs != nil {
+		addrs, err := l.LocalAddrs()
+		if err != nil {
+			slog.Warn("reading local addresses", "err", err)
+		}
+		c.LocalAddrs = addrs
+	}
+	return c
+}

@@ -129,3 +129,8 @@ func Join(addrs []netip.Addr) string {
 	}
 	return strings.Join(words, ",")
 }
+
+// Loopback returns the addresses by which the host's relay is called.
+func Loopback() []netip.Addr {
+	return []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
+}

@@ -1,0 +1,143 @@
+package cluster
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"sort"
+	"strings"
+	"time"
+
+	"fairway/lab/state"
+
+	"golang.org/x/sys/unix"
+)
+
+// killLimit bounds the wait for processes that were sent SIGKILL; a node's
+// namespace may hold a few hundred.
+const killLimit = 20 * time.Second
+
+// Down removes the lab with everything it made: processes, namespaces, mounts
+// and files.
+func (l Lab) Down() error {
+	if !l.Dir.Exists() {
+		return fmt.Errorf("there is no lab %s", l.Dir.Name)
+	}
+	unlock, err := l.Dir.Lock(false)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return l.remove()
+}
+
+func (l Lab) remove() error {
+	if err := l.clear(); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(l.Dir.Path()); err != nil {
+		return fmt.Errorf("lab %s: %w", l.Dir.Name, err)
+	}
+	// The last lab takes the directory of all labs with it.
+	if err := os.Remove(l.Dir.Root); err != nil && !errors.Is(err, unix.ENOTEMPTY) && !os.IsExist(err) {
+		return fmt.Errorf("lab %s: %w", l.Dir.Name, err)
+	}
+	return nil
+}
+
+// clear kills the lab's processes, running or left over from a crash, and
+// empties its directory. It finds strays, such as a command that somebody runs
+// by exec, by the network namespace they are in.
+func (l Lab) clear() error {
+	networks := map[uint64]bool{}
+	var known []state.Process
+	for _, name := range l.Dir.Processes() {
+		p := l.Dir.Process(name)
+		if !p.Alive() {
+			continue
+		}
+		known = append(known, p)
+		for _, path := range l.networksOf(name, p.PID) {
+			if inode, err := state.NetworkInode(path); err == nil {
+				networks[inode] = true
+			}
+		}
+	}
+	if own, err := state.NetworkInode("/proc/self/ns/net"); err == nil {
+		delete(networks, own)
+	}
+	if err := killAll(known); err != nil {
+		return fmt.Errorf("lab %s: %w", l.Dir.Name, err)
+	}
+	if err := killAll(state.InNetworks(networks)); err != nil {
+		return fmt.Errorf("lab %s: %w", l.Dir.Name, err)
+	}
+	if err := unmountBelow(l.Dir.Path()); err != nil {
+		return fmt.Errorf("lab %s: %w", l.Dir.Name, err)
+	}
+	return l.empty()
+}
+
+// networksOf returns the paths of the network namespaces a process of the lab
+// is in or keeps open.
+func (l Lab) networksOf(name string, pid int) []string {
+	if name != state.ProcFabric {
+		return []string{fmt.Sprintf("/proc/%d/ns/net", pid)}
+	}
+	var paths []string
+	for _, space := range []string{"fabric", "client", "router"} {
+		paths = append(paths, l.spacePath(space))
+	}
+	return paths
+}
+
+func killAll(list []state.Process) error {
+	var errs []error
+	for _, p := range list {
+		errs = append(errs, p.Kill())
+	}
+	for _, p := range list {
+		errs = append(errs, p.WaitGone(killLimit))
+	}
+	return errors.Join(errs...)
+}
+
+// empty removes what is in the lab's directory but not the directory, which
+// carries the lock.
+func (l Lab) empty() error {
+	entries, err := os.ReadDir(l.Dir.Path())
+	if err != nil {
+		return fmt.Errorf("lab %s: %w", l.Dir.Name, err)
+	}
+	for _, e := range entries {
+		if err := os.RemoveAll(l.Dir.Path(e.Name())); err != nil {
+			return fmt.Errorf("lab %s: %w", l.Dir.Name, err)
+		}
+	}
+	return nil
+}
+
+// unmountBelow detaches every mount at or below dir. The lab makes none on the
+// machine, but a file must never be deleted through one that somebody else made.
+func unmountBelow(dir string) error {
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var points []string
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		fields := strings.Fields(lines.Text())
+		if len(fields) > 4 && (fields[4] == dir || strings.HasPrefix(fields[4], dir+"/")) {
+			points = append(points, fields[4])
+		}
+	}
+	sort.Sort(sort.Reverse(sort.StringSlice(points)))
+	for _, p := range points {
+		if err := unix.Unmount(p, unix.MNT_DETACH); err != nil {
+			return fmt.Errorf("unmount %s: %w", p, err)
+		}
+	}
+	return nil
+}

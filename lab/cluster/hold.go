@@ -1,0 +1,53 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"fairway/lab/relay"
+	"fairway/lab/state"
+	"fairway/lab/topology"
+)
+
+// HoldFabric is the process that keeps the LAN, client and router alive and
+// relays the host's loopback ports into the LAN. It inherits the open files
+// that `up` made, in the order of the fd constants.
+func HoldFabric(ctx context.Context, dir state.Dir) error {
+	lab, err := dir.Load()
+	if err != nil {
+		return err
+	}
+	spaces := []*os.File{os.NewFile(fdLAN, "fabric"), os.NewFile(fdClient, "client"), os.NewFile(fdRouter, "router")}
+	defer closeAll(spaces)
+	ingress, err := relay.NewIngress(dir.Kubeconfig(), lab.Family)
+	if err != nil {
+		return err
+	}
+	server := net.JoinHostPort(lab.Family.Fabric()[0].String(), fmt.Sprint(topology.ServerPort))
+	ended := make(chan error, 3)
+	for fd, target := range map[uintptr]func(context.Context) string{
+		fdAPI:   func(context.Context) string { return server },
+		fdHTTP:  ingress.Target(80),
+		fdHTTPS: ingress.Target(443),
+	} {
+		l, err := inherited(fd)
+		if err != nil {
+			return err
+		}
+		go func() { ended <- relay.Serve(ctx, l, spaces[0], target) }()
+	}
+	return errors.Join(<-ended, <-ended, <-ended)
+}
+
+func inherited(fd uintptr) (net.Listener, error) {
+	f := os.NewFile(fd, "listener")
+	defer f.Close()
+	l, err := net.FileListener(f)
+	if err != nil {
+		return nil, fmt.Errorf("inherited listener %d: %w", fd, err)
+	}
+	return l, nil
+}

@@ -1,0 +1,61 @@
+package node
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// prepare gives the node its own view of the machine: a mount namespace whose
+// changes nobody else sees, its own processes in /proc, and its own /run and
+// /var/log. The process must already be in fresh mount, process and host name
+// namespaces.
+func prepare(c Config) error {
+	// Private first, so that no mount of the node shows up on the machine;
+	// shared then, so that containers can see mounts made later.
+	if err := mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	if err := mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil {
+		return err
+	}
+	if err := mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		return err
+	}
+	if !strings.HasPrefix(c.Dir.Path()+"/", "/run/") {
+		if err := mount("tmpfs", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755"); err != nil {
+			return err
+		}
+	}
+	for _, dir := range []string{"log", "cri", "kubelet", "kubelet-pki", "volume-plugins"} {
+		if err := os.MkdirAll(c.path(dir), 0o755); err != nil {
+			return fmt.Errorf("%s: %w", c.Name(), err)
+		}
+	}
+	if err := mount(c.path("log"), "/var/log", "", unix.MS_BIND, ""); err != nil {
+		return err
+	}
+	// What containers write lies in memory and goes with the node.
+	if err := mount("tmpfs", c.path("cri"), "tmpfs", unix.MS_NODEV, "mode=755"); err != nil {
+		return err
+	}
+	if err := unix.Sethostname([]byte(c.Name())); err != nil {
+		return fmt.Errorf("%s: set host name: %w", c.Name(), err)
+	}
+	return os.WriteFile(c.path("resolv.conf"), []byte(resolvConf(c)), 0o644)
+}
+
+// resolvConf names the LAN's own address, where nothing answers: a lab has no
+// way out, and a refusal is quicker than silence.
+func resolvConf(c Config) string {
+	return fmt.Sprintf("nameserver %s\n", c.Lab.Family.Fabric()[0])
+}
+
+func mount(source, target, fstype string, flags uintptr, data string) error {
+	if err := unix.Mount(source, target, fstype, flags, data); err != nil {
+		return fmt.Errorf("mount %s: %w", target, err)
+	}
+	return nil
+}

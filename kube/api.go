@@ -84,6 +84,9 @@ func (a *API) Run(ctx context.Context, deliver func(model.Objects, []model.Probl
 		return err
 	}
 	a.waitSynced(ctx)
+	if ctx.Err() != nil {
+		return nil // half a list must never look like the whole
+	}
 	for {
 		objects, problems := a.objects()
 		deliver(objects, problems)
@@ -254,4 +257,35 @@ func reflect[T any, P pointer[T]](ctx context.Context, c *rest.RESTClient, resou
 	lw := cache.NewListWatchFromClient(c, resource, namespace, sel)
 	r := cache.NewReflectorWithOptions(lw, P(new(T)), into, cache.ReflectorOptions{Name: resource})
 	go r.RunWithContext(ctx)
+}
+
+// Once lists everything one time.
+func (a *API) Once(ctx context.Context, timeout time.Duration) (model.Objects, []model.Problem, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	type result struct {
+		objects  model.Objects
+		problems []model.Problem
+	}
+	got := make(chan result, 1)
+	done := make(chan error, 1)
+	go func() {
+		done <- a.Run(ctx, func(o model.Objects, p []model.Problem) {
+			select {
+			case got <- result{o, p}:
+			default:
+			}
+			cancel()
+		})
+	}()
+	err := <-done
+	select {
+	case r := <-got:
+		return r.objects, r.problems, nil
+	default:
+	}
+	if err == nil {
+		err = fmt.Errorf("no complete answer within %s", timeout)
+	}
+	return model.Objects{}, nil, fmt.Errorf("API server %s: %w", a.Config.Host, err)
 }

@@ -180,3 +180,14 @@ func (p *Plan) localhostAllowed(pkt packet.Packet) bool {
 	}
 	return p.Config.LocalhostNodePorts && pkt.Dst.Addr().Is4() && pkt.Local
 }
+
+// Lookup finds the ServicePort that claims a destination, nil when none does.
+func (p *Plan) Lookup(dst netip.AddrPort, proto packet.Protocol) *ServicePort {
+	if sp, ok := p.index[frontKey{dst.Addr(), dst.Port(), proto}]; ok {
+		return sp
+	}
+	if p.NodePortOn(dst.Addr()) {
+		return p.index[frontKey{anyAddr(dst.Addr().Is6()), dst.Port(), proto}]
+	}
+	return nil
+}

@@ -118,6 +118,19 @@ func (d *decoder) typed(h head, raw []byte) {
 		add(d, raw, &o.Secrets)
 	case "v1 ConfigMap":
 		add(d, raw, &o.ConfigMaps)
+	case metallbVersion + " IPAddressPool":
+		addRead(d, raw, ReadPool, &o.Pools)
+	case metallbVersion + " L2Advertisement":
+		addRead(d, raw, ReadL2, &o.L2)
+	}
+}
+
+// addRead adds an object of a kind that is read straight into the model.
+func addRead[T any](d *decoder, raw []byte, read func([]byte) (*T, []model.Problem), list *[]*T) {
+	v, problems := read(raw)
+	d.problems = append(d.problems, problems...)
+	if v != nil {
+		*list = append(*list, v)
 	}
 }
 

@@ -1,10 +1,12 @@
 package cri
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -28,23 +30,23 @@ func TestContainerLife(t *testing.T) {
 	if st := p.container(shell("exit 0")).ended(); st.ExitCode != 0 || st.Reason != "Completed" {
 		t.Errorf("status: %v", st)
 	}
-	if st := p.container(shell("kill -9 $$; sleep 60 & wait; kill -11 $!")); st != nil {
-		// The first process of a process namespace is safe from signals of its own namespace.
-		if _, err := p.run.StopContainer(p.ctx(), &runtimeapi.StopContainerRequest{ContainerId: st.id}); err != nil {
-			t.Fatal(err)
-		}
-		if got := st.ended().ExitCode; got != 137 {
-			t.Errorf("exit code after SIGKILL: %d", got)
-		}
+	// The first process of a process namespace is safe from signals of its own namespace, and from SIGTERM unless it
+	// handles it: after the grace comes SIGKILL.
+	b = p.container(shell("kill -9 $$; echo alive; exec sleep 60"))
+	b.waitOutput("stdout F alive")
+	start := time.Now()
+	if _, err := p.run.StopContainer(p.ctx(), &runtimeapi.StopContainerRequest{ContainerId: b.id, Timeout: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.ended().ExitCode; got != 137 || time.Since(start) < time.Second {
+		t.Errorf("exit code %d after %v", got, time.Since(start))
 	}
 }
 
 func TestStopAsksFirst(t *testing.T) {
 	p := startNode(t, testCIDRs).pod("web")
 	b := p.container(shell("trap 'echo bye; exit 3' TERM; echo up; while :; do sleep 0.05; done"))
-	for !strings.Contains(b.output(), "up") {
-		time.Sleep(10 * time.Millisecond)
-	}
+	b.waitOutput("stdout F up")
 	if _, err := p.run.StopContainer(p.ctx(), &runtimeapi.StopContainerRequest{ContainerId: b.id, Timeout: 10}); err != nil {
 		t.Fatal(err)
 	}
@@ -95,5 +97,97 @@ func TestExecSync(t *testing.T) {
 	}
 	if _, err := p.run.ExecSync(p.ctx(), &runtimeapi.ExecSyncRequest{ContainerId: b.id, Cmd: []string{"absent"}}); err == nil {
 		t.Error("exec of an absent program: no error")
+	}
+}
+
+func TestListsAndLogs(t *testing.T) {
+	n := startNode(t, testCIDRs)
+	web, db := n.pod("web"), n.pod("db")
+	a := web.container(shell("while :; do echo tick; sleep 0.02; done"))
+	config := shell("exit 0")
+	config.Labels = map[string]string{"role": "job", "tier": "x"}
+	b := db.container(config)
+	b.ended()
+	if _, err := n.run.StopPodSandbox(n.ctx(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: db.id}); err != nil {
+		t.Fatal(err)
+	}
+	ready := &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_READY}
+	for want, filter := range map[string]*runtimeapi.PodSandboxFilter{
+		"db web": nil, "web": {State: ready}, "db": {LabelSelector: map[string]string{"app": "db"}}, "": {Id: "none"},
+	} {
+		resp, err := n.run.ListPodSandbox(n.ctx(), &runtimeapi.ListPodSandboxRequest{Filter: filter})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, p := range resp.Items {
+			names = append(names, p.Metadata.Name)
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("sandboxes %v: %q, want %q", filter, got, want)
+		}
+	}
+	running := &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}
+	for _, c := range []struct {
+		want   string
+		filter *runtimeapi.ContainerFilter
+	}{
+		{b.id + a.id, nil},
+		{a.id, &runtimeapi.ContainerFilter{State: running}},
+		{b.id, &runtimeapi.ContainerFilter{PodSandboxId: db.id}},
+		{b.id, &runtimeapi.ContainerFilter{LabelSelector: map[string]string{"role": "job"}}},
+		{"", &runtimeapi.ContainerFilter{LabelSelector: map[string]string{"role": "job", "tier": "y"}}},
+	} {
+		resp, err := n.run.ListContainers(n.ctx(), &runtimeapi.ListContainersRequest{Filter: c.filter})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, item := range resp.Containers {
+			got += item.Id
+		}
+		if got != c.want {
+			t.Errorf("containers %v: %q, want %q", c.filter, got, c.want)
+		}
+	}
+	stats, err := n.run.ListContainerStats(n.ctx(), &runtimeapi.ListContainerStatsRequest{})
+	if err != nil || len(stats.Stats) != 1 || stats.Stats[0].Memory.GetRssBytes().GetValue() == 0 {
+		t.Errorf("stats: %v, %v", stats, err)
+	}
+	path := a.status().LogPath
+	if err := os.Rename(path, path+".old"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.run.ReopenContainerLog(n.ctx(), &runtimeapi.ReopenContainerLogRequest{ContainerId: a.id}); err != nil {
+		t.Fatal(err)
+	}
+	a.waitOutput("stdout F tick")
+}
+
+func TestImages(t *testing.T) {
+	n := startNode(t, "")
+	image := &runtimeapi.ImageSpec{Image: "busybox:1.36"}
+	present := func() bool {
+		resp, err := n.images.ImageStatus(n.ctx(), &runtimeapi.ImageStatusRequest{Image: image}, grpc.WaitForReady(true))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.Image != nil
+	}
+	if present() {
+		t.Error("there before the pull")
+	}
+	if _, err := n.images.PullImage(n.ctx(), &runtimeapi.PullImageRequest{Image: image}); err != nil || !present() {
+		t.Errorf("pull: %v", err)
+	}
+	list, err := n.images.ListImages(n.ctx(), &runtimeapi.ListImagesRequest{})
+	if err != nil || len(list.Images) != 1 || list.Images[0].Id != image.Image {
+		t.Errorf("list: %v, %v", list, err)
+	}
+	if _, err := n.images.RemoveImage(n.ctx(), &runtimeapi.RemoveImageRequest{Image: image}); err != nil || present() {
+		t.Errorf("remove: %v", err)
+	}
+	if _, err := n.images.ImageFsInfo(n.ctx(), &runtimeapi.ImageFsInfoRequest{}); err != nil {
+		t.Error(err)
 	}
 }

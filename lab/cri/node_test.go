@@ -47,6 +47,12 @@ func startNodeIn(t *testing.T, dir, cidrs string) *node {
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- Serve(ctx, cfg) }()
+	// A client that comes too early waits a second before it tries again.
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		if _, err := os.Stat(cfg.Socket); err == nil {
+			break
+		}
+	}
 	conn, err := grpc.NewClient("unix://"+cfg.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
@@ -189,6 +195,17 @@ func (b *box) output() string {
 		out = append(out, strings.TrimSuffix(rest, "\n"))
 	}
 	return strings.Join(out, "\n")
+}
+
+// waitOutput waits for a line in the log.
+func (b *box) waitOutput(line string) {
+	b.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		if strings.Contains(b.output(), line) {
+			return
+		}
+	}
+	b.t.Fatalf("no %q in the log after 10 s:\n%s", line, b.output())
 }
 
 // sh runs a script in the container and returns its output; a failure of the script is one of the test.

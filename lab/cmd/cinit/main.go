@@ -122,7 +122,7 @@ func lookPath(name string, env []string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("exec: %q: executable file not found in $PATH", name)
+	return "", fmt.Errorf("%q: executable file not found in $PATH", name)
 }
 
 func lookEnv(env []string, key string) string {

@@ -14,6 +14,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -31,6 +32,7 @@ type API struct {
 	stores []syncer
 	refs   map[reference]context.CancelFunc
 	notify chan struct{}
+	pools  *metallb
 
 	core      *rest.RESTClient
 	services  *store[corev1.Service, *corev1.Service]
@@ -133,6 +135,14 @@ func (a *API) start(ctx context.Context) error {
 		a.ingresses = follow[networkingv1.Ingress](ctx, a, net, "ingresses")
 		a.classes = follow[networkingv1.IngressClass](ctx, a, net, "ingressclasses")
 	}
+	if a.Kinds.Pools {
+		dyn, err := dynamic.NewForConfig(jsonConfig(a.Config))
+		if err != nil {
+			return fmt.Errorf("API client for MetalLB's kinds: %w", err)
+		}
+		a.pools = followMetalLB(ctx, dyn, a.changed)
+		a.stores = append(a.stores, a.pools.pools, a.pools.ads)
+	}
 	return nil
 }
 
@@ -173,6 +183,7 @@ func (a *API) objects() (model.Objects, []model.Problem) {
 		Ingresses: a.ingresses.list(), IngressClasses: a.classes.list(),
 	}
 	var problems []model.Problem
+	o.Pools, o.L2, problems = a.pools.objects()
 	return o, problems
 }
 
@@ -227,6 +238,13 @@ func (a *API) forget(ref reference) {
 		return
 	}
 	a.configs.remove(ref.name)
+}
+
+// jsonConfig is for custom resources, which have no protobuf form.
+func jsonConfig(cfg *rest.Config) *rest.Config {
+	c := rest.CopyConfig(cfg)
+	c.ContentType, c.AcceptContentTypes = "", ""
+	return c
 }
 
 // client makes a REST client of one group; the whole clientset would bring every API

@@ -12,6 +12,7 @@ import (
 	"io"
 	"strings"
 
+	"fairway/ingress"
 	"fairway/model"
 
 	corev1 "k8s.io/api/core/v1"
@@ -118,6 +119,13 @@ func (d *decoder) typed(h head, raw []byte) {
 		add(d, raw, &o.Secrets)
 	case "v1 ConfigMap":
 		add(d, raw, &o.ConfigMaps)
+	case "networking.k8s.io/v1beta1 Ingress", "extensions/v1beta1 Ingress":
+		ing, problems := ingress.FromV1beta1(raw)
+		d.problems = append(d.problems, problems...)
+		if ing != nil {
+			defaultNamespace(ing)
+			o.Ingresses = append(o.Ingresses, ing)
+		}
 	case metallbVersion + " IPAddressPool":
 		addRead(d, raw, ReadPool, &o.Pools)
 	case metallbVersion + " L2Advertisement":

@@ -1,0 +1,189 @@
+package dns
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// readForward reads forward FROM TO… {options}; FROM narrows the server block's zones.
+func (p *corefileParser) readForward(d directive, zones []string) []Route {
+	if len(d.args) < 2 {
+		p.invalid(d, "wants the zone and at least one upstream, as in: forward . /etc/resolv.conf")
+		return nil
+	}
+	r := newRoute(canonical(d.args[0]))
+	for _, to := range d.args[1:] {
+		if u, ok := p.upstream(d, to); ok {
+			r.Upstreams = append(r.Upstreams, u)
+		}
+	}
+	for _, o := range d.block {
+		p.forwardOption(o, &r)
+	}
+	if r.Zone != "." {
+		return []Route{r}
+	}
+	var out []Route
+	for _, z := range zones {
+		r.Zone = z
+		out = append(out, r)
+	}
+	return out
+}
+
+// upstream checks one TO: an address with or without port, or a resolv.conf.
+func (p *corefileParser) upstream(d directive, to string) (string, bool) {
+	if rest, ok := strings.CutPrefix(to, "dns://"); ok {
+		to = rest
+	}
+	if strings.HasPrefix(to, "/") {
+		return to, true
+	}
+	if _, err := ParseUpstream(to); err != nil {
+		p.ignored(directive{name: d.name, args: []string{to}, line: d.line}, "an upstream is an address with or without port, or the path of a resolv.conf")
+		return "", false
+	}
+	return to, true
+}
+
+// ParseUpstream reads ADDRESS or ADDRESS:PORT, with port 53 for none.
+func ParseUpstream(s string) (netip.AddrPort, error) {
+	if ap, err := netip.ParseAddrPort(s); err == nil {
+		return ap, nil
+	}
+	a, err := netip.ParseAddr(strings.Trim(s, "[]"))
+	return netip.AddrPortFrom(a, 53), err
+}
+
+func (p *corefileParser) forwardOption(o directive, r *Route) {
+	switch o.name {
+	case "except":
+		r.Except = append(r.Except, canonicalAll(o.args)...)
+	case "policy":
+		policy := Policy(arg(o, 0))
+		if !slices.Contains([]Policy{Random, RoundRobin, Sequential}, policy) {
+			p.invalid(o, "%q is not random, round_robin or sequential", policy)
+			return
+		}
+		r.Policy = policy
+	case "max_fails":
+		p.number(o, &r.MaxFails)
+	case "max_concurrent":
+		p.number(o, &r.MaxConcurrent)
+	case "health_check":
+		p.duration(o, 0, &r.HealthCheck)
+		if len(o.args) > 1 {
+			p.ignored(o, "only the interval is honoured")
+		}
+	case "prefer_udp":
+		r.PreferUDP = true
+	case "force_tcp":
+		r.ForceTCP = true
+	case "expire":
+		// Connections are not kept, so none can expire.
+	default:
+		p.ignored(o, "this option of forward is not honoured")
+	}
+}
+
+func (p *corefileParser) number(o directive, into *int) {
+	n, err := strconv.ParseUint(arg(o, 0), 10, 31)
+	if err != nil {
+		p.invalid(o, "%q is not a number", arg(o, 0))
+		return
+	}
+	*into = int(n)
+}
+
+func (p *corefileParser) duration(o directive, i int, into *time.Duration) {
+	v, err := time.ParseDuration(arg(o, i))
+	if err != nil || v <= 0 {
+		p.invalid(o, "%q is not a duration, as 500ms", arg(o, i))
+		return
+	}
+	*into = v
+}
+
+// readCache reads cache [TTL] [ZONES…] {options}. The cluster domain is never cached,
+// so disabling it there asks for nothing.
+func (p *corefileParser) readCache(d directive) CacheConfig {
+	c := defaultCache(time.Hour)
+	c.Denial.MaxTTL = 30 * time.Minute
+	args := d.args
+	if ttl, ok := seconds(arg(d, 0)); ok {
+		c.Success.MaxTTL, c.Denial.MaxTTL = ttl, ttl
+		args = args[1:]
+	}
+	if len(args) > 0 {
+		p.ignored(directive{name: d.name, args: args, line: d.line}, "zones of a cache are not honoured")
+	}
+	for _, o := range d.block {
+		p.cacheOption(o, &c)
+	}
+	return c
+}
+
+func (p *corefileParser) cacheOption(o directive, c *CacheConfig) {
+	switch o.name {
+	case "success":
+		p.cacheLimits(o, &c.Success)
+	case "denial":
+		p.cacheLimits(o, &c.Denial)
+	case "servfail":
+		v, err := time.ParseDuration(arg(o, 0))
+		if err != nil || v < 0 || v > 5*time.Minute {
+			p.invalid(o, "%q is not a duration of at most 5m", arg(o, 0))
+			return
+		}
+		c.ServFail = v
+	case "disable":
+		p.cacheDisable(o, c)
+	default:
+		p.ignored(o, "this option of cache is not honoured")
+	}
+}
+
+// cacheLimits reads CAPACITY [TTL] [MINTTL].
+func (p *corefileParser) cacheLimits(o directive, l *CacheLimits) {
+	p.number(o, &l.Capacity)
+	for i, into := range []*time.Duration{&l.MaxTTL, &l.MinTTL} {
+		if len(o.args) <= i+1 {
+			return
+		}
+		v, ok := seconds(o.args[i+1])
+		if !ok {
+			p.invalid(o, "%q is not a number of seconds", o.args[i+1])
+			return
+		}
+		*into = v
+	}
+}
+
+func (p *corefileParser) cacheDisable(o directive, c *CacheConfig) {
+	kind := arg(o, 0)
+	if kind != "success" && kind != "denial" {
+		p.invalid(o, "%q is not success or denial", kind)
+		return
+	}
+	if len(o.args) > 1 {
+		for _, zone := range canonicalAll(o.args[1:]) {
+			if zone != canonical(p.cfg.Domain) {
+				p.ignored(directive{name: o.name, args: []string{kind, zone}, line: o.line}, "zones of a cache are not honoured")
+			}
+		}
+		return
+	}
+	if kind == "success" {
+		c.Success.MaxTTL = 0
+	} else {
+		c.Denial.MaxTTL = 0
+	}
+}
+
+func seconds(s string) (time.Duration, bool) {
+	n, err := strconv.ParseUint(s, 10, 31)
+	return time.Duration(n) * time.Second, err == nil
+}

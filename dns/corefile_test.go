@@ -1,0 +1,134 @@
+package dns_test
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"fairway/dns"
+	"fairway/test/story"
+)
+
+// kubeadm is the configuration kubeadm installs (v1.37).
+const kubeadm = `.:53 {
+    errors
+    health {
+       lameduck 5s
+    }
+    ready
+    kubernetes cluster.local in-addr.arpa ip6.arpa {
+       pods insecure
+       fallthrough in-addr.arpa ip6.arpa
+       ttl 30
+    }
+    prometheus :9153
+    forward . /etc/resolv.conf {
+       max_concurrent 1000
+    }
+    cache 30 {
+       disable success cluster.local
+       disable denial cluster.local
+    }
+    loop
+    reload
+    loadbalance
+}
+`
+
+func TestKubeadmCorefile(t *testing.T) {
+	cfg, fwd, problems := dns.ParseCorefile(kubeadm)
+	if len(problems) > 0 {
+		t.Errorf("problems: %s", story.Problems(problems))
+	}
+	if want := dns.DefaultConfig(); !reflect.DeepEqual(cfg, want) {
+		t.Errorf("got  %+v\nwant %+v", cfg, want)
+	}
+	if want := dns.DefaultForwardConfig(); !reflect.DeepEqual(fwd, want) {
+		t.Errorf("got  %+v\nwant %+v", fwd, want)
+	}
+}
+
+func TestStubDomains(t *testing.T) {
+	_, fwd, problems := dns.ParseCorefile(kubeadm + `
+consul.local:53 { # a stub domain
+    errors
+    cache 10
+    forward . 10.150.0.1 [2001:db8::1]:5353 {
+        policy sequential
+        prefer_udp
+        except private.consul.local
+        max_fails 3
+        health_check 2s
+    }
+}
+`)
+	if len(problems) > 0 {
+		t.Errorf("problems: %s", story.Problems(problems))
+	}
+	r := fwd.Routes[len(fwd.Routes)-1]
+	if r.Zone != "consul.local." || len(r.Upstreams) != 2 || r.Policy != dns.Sequential || !r.PreferUDP || r.MaxFails != 3 ||
+		r.HealthCheck != 2*time.Second || r.Cache.Success.MaxTTL != 10*time.Second || r.Except[0] != "private.consul.local." {
+		t.Errorf("got %+v", r)
+	}
+}
+
+func TestCorefileProblems(t *testing.T) {
+	_, _, problems := dns.ParseCorefile(`
+(snip) { errors }
+tls://. { forward . 1.1.1.1 }
+.:1053 {
+    log
+    rewrite name foo.example.com foo.default.svc.cluster.local
+    hosts {
+      10.0.0.1 example.org
+    }
+    kubernetes cluster.local other.local {
+        pods sometimes
+        ttl 99999
+        multicluster clusterset.local
+        kubeconfig /etc/kube.conf
+    }
+    forward . tls://9.9.9.9 1.1.1.1 {
+        tls_servername dns.quad9.net
+        max_concurrent lots
+    }
+    cache 30 {
+        prefetch 10
+        serve_stale
+    }
+    autopath @kubernetes
+}
+unclosed {
+`)
+	got := story.Problems(problems)
+	for _, want := range []string{
+		"line 2: (snip): only names of zones", "line 3: tls://.: only plain DNS", "line 4: .:1053: the listening port", "line 5: log: this directive",
+		"line 6: rewrite name foo.example.com", "line 7: hosts: this directive", `line 11: pods: "sometimes"`, `line 12: ttl: "99999"`,
+		"line 10: kubernetes other.local: one cluster domain", "line 13: multicluster clusterset.local", "line 14: kubeconfig /etc/kube.conf",
+		"line 16: forward tls://9.9.9.9", "line 17: tls_servername", `line 18: max_concurrent: "lots"`, "line 21: prefetch 10",
+		"line 22: serve_stale", "line 24: autopath @kubernetes", "line 26: the block is never closed",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no problem says %q in\n%s", want, got)
+		}
+	}
+}
+
+func FuzzParseCorefile(f *testing.F) {
+	for _, s := range []string{kubeadm, "", "{", "}", ". {", ". { kubernetes { pods", ". { forward . }", `. { cache "3`, "a b, c:53 { errors }\n",
+		". {\n kubernetes . {\n ttl -1\n }\n}", ". { { { { { { { { { {", "`", ". {\n forward . [::1]:53 {\n policy x\n }\n}", "x://:// {}", ":: {}"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		cfg, fwd, _ := dns.ParseCorefile(text)
+		if cfg.Domain == "" || cfg.TTL > 3600 {
+			t.Errorf("%q gives %+v", text, cfg)
+		}
+		for _, r := range fwd.Routes {
+			if r.Zone == "" || r.MaxFails < 0 {
+				t.Errorf("%q gives %+v", text, r)
+			}
+		}
+	})
+}

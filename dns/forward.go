@@ -1,0 +1,75 @@
+package dns
+
+import "time"
+
+// ForwardConfig is what happens to questions that no zone here decides.
+type ForwardConfig struct {
+	// Routes say who is asked; the longest Zone that holds the name wins. A name
+	// without a route is refused.
+	Routes []Route
+	// Lameduck is how long the server goes on answering after it was told to stop.
+	Lameduck time.Duration
+}
+
+// Route sends the names in Zone to Upstreams.
+type Route struct {
+	Zone string // canonical; "." for everything
+	// Upstreams are ADDRESS, ADDRESS:PORT or the path of a resolv.conf, whose
+	// nameservers are then used.
+	Upstreams []string
+	Except    []string // canonical names within Zone that are refused
+	Policy    Policy
+	// MaxFails is the number of failures in a row that mark an upstream down; 0 never
+	// does.
+	MaxFails int
+	// HealthCheck is the interval at which one that failed is probed.
+	HealthCheck time.Duration
+	// MaxConcurrent is the number of questions on their way at once, beyond which more
+	// are refused; 0 is no limit.
+	MaxConcurrent int
+	PreferUDP     bool
+	ForceTCP      bool
+	Cache         CacheConfig
+}
+
+// Policy is the order in which upstreams are tried.
+type Policy string
+
+// The three policies.
+const (
+	Random     Policy = "random"
+	RoundRobin Policy = "round_robin"
+	Sequential Policy = "sequential"
+)
+
+// CacheConfig bounds what is kept of upstream answers; a MaxTTL of 0 keeps nothing.
+type CacheConfig struct {
+	Success, Denial CacheLimits
+	ServFail        time.Duration // how long a failure is kept
+}
+
+// CacheLimits bounds one kind of answers.
+type CacheLimits struct {
+	Capacity int // entries
+	MaxTTL   time.Duration
+	MinTTL   time.Duration
+}
+
+// DefaultForwardConfig is what kubeadm sets up: the node's resolvers, at most 1,000
+// questions at once, answers kept for at most 30 seconds.
+func DefaultForwardConfig() ForwardConfig {
+	r := newRoute(".", "/etc/resolv.conf")
+	r.MaxConcurrent = 1000
+	r.Cache = defaultCache(30 * time.Second)
+	return ForwardConfig{Routes: []Route{r}, Lameduck: 5 * time.Second}
+}
+
+func newRoute(zone string, upstreams ...string) Route {
+	return Route{Zone: zone, Upstreams: upstreams, Policy: Random, MaxFails: 2, HealthCheck: 500 * time.Millisecond}
+}
+
+// defaultCache caps both kinds of answers at ttl.
+func defaultCache(ttl time.Duration) CacheConfig {
+	limits := CacheLimits{Capacity: 9984, MaxTTL: ttl, MinTTL: 5 * time.Second}
+	return CacheConfig{Success: limits, Denial: limits, ServFail: 5 * time.Second}
+}

@@ -1,0 +1,329 @@
+package nftables
+
+import (
+	"slices"
+
+	"fairway/model"
+)
+
+// Action is what an Op does. The order of the values is the order the kernel needs
+// within one transaction: everything is added before it is referred to and removed
+// after the last reference is gone; elements go before others take their keys.
+type Action uint8
+
+// The actions, in order.
+const (
+	ResetTable Action = iota // delete a table of another layout
+	AddTable
+	AddSet
+	AddChain
+	FlushChain
+	AddRule
+	DelElem
+	AddElem
+	EmptyChain
+	DelChain
+	DelSet
+	DelTable
+)
+
+// Op is one step of a Change. Group is the index into Change.Groups of the Service it
+// belongs to, or NoGroup.
+type Op struct {
+	Action Action
+	V6     bool
+	Group  int32
+	Set    Set
+	Chain  *Chain
+	Rule   Rule
+	Elem   Elem
+}
+
+// NoGroup marks an Op that no single Service owns.
+const NoGroup int32 = -1
+
+// Change is the way from one Program to another. Ops are sorted by Action.
+type Change struct {
+	Ops    []Op
+	Groups []model.Ref
+}
+
+// Empty tells whether there is nothing to do.
+func (c *Change) Empty() bool { return len(c.Ops) == 0 }
+
+// Diff finds the Change from have (nil is an empty kernel) to want. Parts that both
+// share by pointer cost nothing.
+func Diff(have, want *Program) *Change {
+	if have == nil {
+		have = &Program{}
+	}
+	if want == nil {
+		want = &Program{}
+	}
+	d := &differ{change: &Change{}, groups: map[model.Ref]int32{}, want: want}
+	d.reset = d.tables(have, want)
+	oldParts, newParts := have.without(want), want.without(have)
+	d.sets(d.alive(oldParts), newParts)
+	d.chains(d.alive(oldParts), newParts)
+	d.elems(d.alive(oldParts), newParts)
+	slices.SortStableFunc(d.change.Ops, func(a, b Op) int { return int(a.Action) - int(b.Action) })
+	return d.change
+}
+
+type differ struct {
+	change *Change
+	groups map[model.Ref]int32
+	want   *Program
+	reset  [2]bool // by family: have's table is deleted whole
+}
+
+// without lists the parts o does not have, the shared one first.
+func (p *Program) without(o *Program) []*Part {
+	mine := make(map[*Part]bool, len(o.parts))
+	for _, part := range o.parts {
+		mine[part] = true
+	}
+	out := make([]*Part, 0, 16)
+	if p.shared != nil {
+		out = append(out, p.shared)
+	}
+	for _, part := range p.parts {
+		if !mine[part] {
+			out = append(out, part)
+		}
+	}
+	return out
+}
+
+func (d *differ) op(op Op, owner model.Ref) {
+	op.Group = NoGroup
+	if owner != (model.Ref{}) {
+		g, ok := d.groups[owner]
+		if !ok {
+			g = int32(len(d.change.Groups))
+			d.groups[owner] = g
+			d.change.Groups = append(d.change.Groups, owner)
+		}
+		op.Group = g
+	}
+	d.change.Ops = append(d.change.Ops, op)
+}
+
+// tables adds and deletes whole tables, and tells which of have's tables are gone.
+func (d *differ) tables(have, want *Program) [2]bool {
+	var reset [2]bool
+	for i, v6 := range []bool{false, true} {
+		switch {
+		case !want.has(v6):
+			if have.has(v6) {
+				d.op(Op{Action: DelTable, V6: v6}, model.Ref{})
+			}
+			reset[i] = true
+		case have.has(v6) && have.foreign(v6, want):
+			d.op(Op{Action: ResetTable, V6: v6}, model.Ref{})
+			d.op(Op{Action: AddTable, V6: v6}, model.Ref{})
+			reset[i] = true
+		case !have.has(v6):
+			d.op(Op{Action: AddTable, V6: v6}, model.Ref{})
+		}
+	}
+	return reset
+}
+
+// foreign tells whether a set or base chain of the layout has another shape: the table
+// was made by another version, and nothing of it can be kept.
+func (p *Program) foreign(v6 bool, want *Program) bool {
+	for _, s := range p.shared.Sets {
+		if s.V6 == v6 && s.Kind == Foreign && slices.ContainsFunc(LayoutKinds(), func(k Kind) bool { return k.String() == s.Name }) {
+			return true
+		}
+	}
+	hooks := map[nameID]Hook{}
+	for _, c := range want.shared.Chains {
+		hooks[c.id()] = c.Hook
+	}
+	return slices.ContainsFunc(p.shared.Chains, func(c *Chain) bool {
+		h, wanted := hooks[c.id()]
+		return c.V6 == v6 && wanted && h != c.Hook
+	})
+}
+
+// alive leaves out what goes with its table.
+func (d *differ) alive(parts []*Part) []*Part {
+	if !d.reset[0] && !d.reset[1] {
+		return parts
+	}
+	gone := func(v6 bool) bool { return v6 && d.reset[1] || !v6 && d.reset[0] }
+	out := make([]*Part, len(parts))
+	for i, p := range parts {
+		out[i] = &Part{
+			Owner:  p.Owner,
+			Sets:   filter(p.Sets, func(s Set) bool { return !gone(s.V6) }),
+			Chains: filter(p.Chains, func(c *Chain) bool { return !gone(c.V6) }),
+			Elems:  filter(p.Elems, func(e Elem) bool { return !gone(e.V6) }),
+		}
+	}
+	return out
+}
+
+func filter[T any](in []T, keep func(T) bool) []T {
+	var out []T
+	for _, v := range in {
+		if keep(v) {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+type owned[T any] struct {
+	value T
+	owner model.Ref
+	kept  bool
+}
+
+func (d *differ) sets(old, new []*Part) {
+	have, order := byID(old, func(p *Part) []Set { return p.Sets }, Set.id)
+	for _, p := range new {
+		for _, s := range p.Sets {
+			if h := have[s.id()]; h != nil && h.value.Kind == s.Kind {
+				h.kept = true
+				continue
+			}
+			d.op(Op{Action: AddSet, V6: s.V6, Set: s}, p.Owner)
+		}
+	}
+	for _, h := range order {
+		if !h.kept {
+			d.op(Op{Action: DelSet, V6: h.value.V6, Set: h.value}, h.owner)
+		}
+	}
+}
+
+// byID indexes what old parts hold, and keeps its order.
+func byID[T any](old []*Part, list func(*Part) []T, id func(T) nameID) (map[nameID]*owned[T], []*owned[T]) {
+	have := map[nameID]*owned[T]{}
+	var order []*owned[T]
+	for _, p := range old {
+		for _, v := range list(p) {
+			h := &owned[T]{value: v, owner: p.Owner}
+			have[id(v)] = h
+			order = append(order, h)
+		}
+	}
+	return have, order
+}
+
+func (d *differ) chains(old, new []*Part) {
+	have, order := byID(old, func(p *Part) []*Chain { return p.Chains }, (*Chain).id)
+	for _, p := range new {
+		for _, c := range p.Chains {
+			d.chain(have[c.id()], c, p.Owner)
+		}
+	}
+	for _, h := range order {
+		if !h.kept {
+			d.op(Op{Action: EmptyChain, V6: h.value.V6, Chain: h.value}, h.owner)
+			d.op(Op{Action: DelChain, V6: h.value.V6, Chain: h.value}, h.owner)
+		}
+	}
+}
+
+func (d *differ) chain(have *owned[*Chain], want *Chain, owner model.Ref) {
+	switch {
+	case have == nil:
+		d.op(Op{Action: AddChain, V6: want.V6, Chain: want}, owner)
+	default:
+		have.kept = true
+		if have.value == want || slices.EqualFunc(have.value.Rules, want.Rules, Rule.Equal) {
+			return
+		}
+		if len(have.value.Rules) > 0 {
+			d.op(Op{Action: FlushChain, V6: want.V6, Chain: want}, owner)
+		}
+	}
+	for _, r := range want.Rules {
+		d.op(Op{Action: AddRule, V6: want.V6, Chain: want, Rule: r}, owner)
+	}
+}
+
+// elems compares elements. One whose value changed is deleted and added by the new
+// owner's group, so a frontend that moves between Services moves in one step.
+func (d *differ) elems(old, new []*Part) {
+	have, order := oldElems(old)
+	for _, p := range new {
+		var mine map[elemID]bool
+		for _, e := range p.Elems {
+			if e.Kind.shared() {
+				if mine[e.id()] {
+					continue
+				}
+				if mine == nil {
+					mine = map[elemID]bool{}
+				}
+				mine[e.id()] = true
+			}
+			d.elem(have, e, p.Owner)
+		}
+	}
+	d.stale(have, order)
+}
+
+func oldElems(old []*Part) (map[elemID]*owned[Elem], []owned[Elem]) {
+	n := 0
+	for _, p := range old {
+		n += len(p.Elems)
+	}
+	have := make(map[elemID]*owned[Elem], n)
+	order := make([]owned[Elem], 0, n)
+	for _, p := range old {
+		for _, e := range p.Elems {
+			order = append(order, owned[Elem]{value: e, owner: p.Owner})
+			have[e.id()] = &order[len(order)-1]
+		}
+	}
+	return have, order
+}
+
+func (d *differ) elem(have map[elemID]*owned[Elem], e Elem, owner model.Ref) {
+	if len(have) > 0 {
+		if h := have[e.id()]; h != nil {
+			same := h.value == e
+			if !h.kept && !same {
+				d.op(Op{Action: DelElem, V6: e.V6, Elem: h.value}, owner)
+			}
+			h.kept = true
+			if same {
+				return
+			}
+		}
+	}
+	d.op(Op{Action: AddElem, V6: e.V6, Elem: e}, owner)
+}
+
+// stale deletes what nobody wants any more.
+func (d *differ) stale(have map[elemID]*owned[Elem], order []owned[Elem]) {
+	shared := map[elemID]bool{}
+	for id, h := range have {
+		if !h.kept && id.kind.shared() {
+			shared[id] = true
+		}
+	}
+	if len(shared) > 0 {
+		d.want.each(func(p *Part) {
+			for i := range p.Elems {
+				if e := &p.Elems[i]; e.Kind.shared() && shared[e.id()] {
+					delete(shared, e.id())
+				}
+			}
+		})
+	}
+	for i := range order {
+		h := &order[i]
+		id := h.value.id()
+		if h.kept || have[id] != h || id.kind.shared() && !shared[id] {
+			continue
+		}
+		d.op(Op{Action: DelElem, V6: h.value.V6, Elem: h.value}, h.owner)
+	}
+}

@@ -30,7 +30,7 @@ type API struct {
 
 	mu     sync.Mutex
 	stores []syncer
-	refs   map[reference]context.CancelFunc
+	refs   map[reference]*single
 	notify chan struct{}
 	pools  *metallb
 
@@ -80,7 +80,7 @@ func ClientConfig(kubeconfig, server string) (*rest.Config, error) {
 func (a *API) Run(ctx context.Context, deliver func(model.Objects, []model.Problem)) error {
 	a.notify = make(chan struct{}, 1)
 	a.mu.Lock()
-	a.refs = map[reference]context.CancelFunc{}
+	a.refs = map[reference]*single{}
 	a.mu.Unlock()
 	if err := a.start(ctx); err != nil {
 		return err
@@ -188,12 +188,13 @@ func (a *API) objects() (model.Objects, []model.Problem) {
 }
 
 // Follow sets which Secrets and ConfigMaps are read: each is watched by its own name, so
-// nothing else of those kinds ever reaches this process.
-func (a *API) Follow(ctx context.Context, secrets, configMaps []model.Name) {
+// nothing else of those kinds ever reaches this process. It tells whether all of them
+// have been read (or are known not to exist); a change is delivered when they are.
+func (a *API) Follow(ctx context.Context, secrets, configMaps []model.Name) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.refs == nil {
-		return // Run has not started
+		return false // Run has not started
 	}
 	want := map[reference]bool{}
 	for _, n := range secrets {
@@ -202,20 +203,21 @@ func (a *API) Follow(ctx context.Context, secrets, configMaps []model.Name) {
 	for _, n := range configMaps {
 		want[reference{"configmaps", n}] = true
 	}
-	for ref, stop := range a.refs {
+	for ref, f := range a.refs {
 		if !want[ref] {
-			stop()
+			f.stop()
 			delete(a.refs, ref)
 			a.forget(ref)
 		}
 	}
+	all := true
 	for ref := range want {
 		if a.refs[ref] == nil {
-			var one context.Context
-			one, a.refs[ref] = context.WithCancel(ctx)
-			a.followOne(one, ref)
+			a.refs[ref] = a.followOne(ctx, ref)
 		}
+		all = all && a.refs[ref].listed.Load()
 	}
+	return all
 }
 
 type reference struct {
@@ -223,13 +225,18 @@ type reference struct {
 	name     model.Name
 }
 
-func (a *API) followOne(ctx context.Context, ref reference) {
+func (a *API) followOne(ctx context.Context, ref reference) *single {
+	ctx, stop := context.WithCancel(ctx)
 	sel := fields.OneTermEqualSelector("metadata.name", ref.name.Name)
+	one := &single{name: ref.name, stop: stop, notify: a.changed}
 	if ref.resource == "secrets" {
-		reflect[corev1.Secret](ctx, a.core, ref.resource, ref.name.Namespace, sel, &single{a.secrets, ref.name})
-		return
+		one.ReflectorStore = a.secrets
+		reflect[corev1.Secret](ctx, a.core, ref.resource, ref.name.Namespace, sel, one)
+		return one
 	}
-	reflect[corev1.ConfigMap](ctx, a.core, ref.resource, ref.name.Namespace, sel, &single{a.configs, ref.name})
+	one.ReflectorStore = a.configs
+	reflect[corev1.ConfigMap](ctx, a.core, ref.resource, ref.name.Namespace, sel, one)
+	return one
 }
 
 func (a *API) forget(ref reference) {

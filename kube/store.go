@@ -1,9 +1,11 @@
 package kube
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"fairway/model"
 
@@ -144,7 +146,10 @@ func (s *store[T, P]) list() []P {
 // single lets a reflector of one name share a kind's store.
 type single struct {
 	cache.ReflectorStore
-	name model.Name
+	name   model.Name
+	stop   context.CancelFunc
+	notify func()
+	listed atomic.Bool
 }
 
 type remover interface{ remove(model.Name) }
@@ -152,9 +157,13 @@ type remover interface{ remove(model.Name) }
 func (s *single) Replace(list []any, _ string) error {
 	if len(list) == 0 {
 		s.ReflectorStore.(remover).remove(s.name)
-		return nil
+	} else if err := s.Add(list[0]); err != nil {
+		return err
 	}
-	return s.ReflectorStore.Add(list[0])
+	if !s.listed.Swap(true) {
+		s.notify()
+	}
+	return nil
 }
 
 // trim drops what no room reads, before the object is kept: managed fields, the image

@@ -111,6 +111,8 @@ type Metrics struct {
 	Registry *prometheus.Registry
 	Mode     func() string
 	Healthy  func() bool
+	// Ready is nil when every role does its job, else it says what is missing.
+	Ready    func() error
 	Config   any
 	Programs map[string]func() string
 	Profile  bool
@@ -126,6 +128,13 @@ func (m *Metrics) Handler() http.Handler {
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
 		if !m.Healthy() {
 			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		plain(w, "ok")
+	})
+	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if err := m.Ready(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
 		plain(w, "ok")

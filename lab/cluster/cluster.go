@@ -25,7 +25,7 @@ import (
 type Options struct {
 	Nodes     int
 	Family    topology.Family
-	ProxyMode string
+	ProxyMode string // "" for the configuration file's, or nftables
 	Peer      string // "" or "kube-proxy"
 	Fairway   string // "daemonset", "process" or "none"
 	Config    string // Fairway's configuration file, "" for its defaults
@@ -54,7 +54,8 @@ const (
 // nodeSpaces are the namespaces every node has of its own, besides the network.
 const nodeSpaces = syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC
 
-// Running reports whether the parts are alive that a lab cannot do without.
+// Running reports whether the parts are alive that a lab cannot do without. A
+// lab whose `up` failed or was killed may be running in part.
 func (l Lab) Running() bool {
 	return l.Dir.Process(state.ProcFabric).Alive() && l.Dir.Process(state.ProcControlPlane).Alive()
 }
@@ -64,17 +65,26 @@ func (l Lab) Up(ctx context.Context, o Options) error {
 	if os.Geteuid() != 0 {
 		return errors.New("a lab needs root: it makes network and mount namespaces")
 	}
+	if err := l.refuseSecond(); err != nil {
+		return err
+	}
 	tools, err := findTools(o)
 	if err != nil {
 		return err
+	}
+	if o.ProxyMode == "" {
+		if o.ProxyMode, err = configMode(o.Config); err != nil {
+			return err
+		}
 	}
 	unlock, err := l.Dir.Lock(true)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if l.Running() {
-		return fmt.Errorf("lab %s is up already (`fairway-lab status --name %s`); take it down first", l.Dir.Name, l.Dir.Name)
+	// Asked again: another `up` may have come to its end in between.
+	if err := l.refuseSecond(); err != nil {
+		return err
 	}
 	if err := l.clear(); err != nil {
 		return err
@@ -91,6 +101,13 @@ func (l Lab) Up(ctx context.Context, o Options) error {
 	if err != nil {
 		return fmt.Errorf("%w\nlab %s is left as it is, its logs are in %s; `fairway-lab down --name %s` removes it",
 			err, l.Dir.Name, l.Dir.Path("logs"), l.Dir.Name)
+	}
+	return nil
+}
+
+func (l Lab) refuseSecond() error {
+	if old, err := l.Dir.Load(); err == nil && old.Complete && l.Running() {
+		return fmt.Errorf("lab %s is up already (`fairway-lab status --name %s`); take it down first", l.Dir.Name, l.Dir.Name)
 	}
 	return nil
 }
@@ -127,10 +144,13 @@ func (l Lab) build(ctx context.Context, lab state.Lab, o Options) error {
 	if err := l.applyManifests(ctx, lab); err != nil {
 		return err
 	}
-	if !o.Wait {
-		return nil
+	if o.Wait {
+		if err := l.waitReady(ctx, lab, lab.Nodes); err != nil {
+			return err
+		}
 	}
-	return l.waitReady(ctx, lab, lab.Nodes)
+	lab.Complete = true
+	return l.Dir.Save(lab)
 }
 
 // writeFiles fills the lab's directory with what its processes read.
@@ -154,6 +174,11 @@ func (l Lab) writeFiles(lab *state.Lab, o Options) error {
 	}
 	if err := l.copyConfig(lab, o.Config); err != nil {
 		return err
+	}
+	if lab.Fairway == "process" {
+		if err := l.writeProcessConfig(lab); err != nil {
+			return err
+		}
 	}
 	if err := l.chooseImages(lab, o.Images); err != nil {
 		return err
@@ -284,6 +309,12 @@ func (l Lab) changeNode(ctx context.Context, choose func(*state.Lab) (int, error
 	l.Out.Say("%s starting", topology.NodeName(n))
 	if err := l.startNode(lab, lan, n); err != nil {
 		return "", err
+	}
+	if lab.Fairway == "process" {
+		// The Services of Fairway itself get one endpoint more.
+		if err := l.applyManifests(ctx, lab); err != nil {
+			return "", err
+		}
 	}
 	return topology.NodeName(n), l.waitReady(ctx, lab, []int{n})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -51,14 +52,9 @@ func (l Lab) remove() error {
 // by exec, by the network namespace they are in.
 func (l Lab) clear() error {
 	networks := map[uint64]bool{}
-	var known []state.Process
-	for _, name := range l.Dir.Processes() {
-		p := l.Dir.Process(name)
-		if !p.Alive() {
-			continue
-		}
-		known = append(known, p)
-		for _, path := range l.networksOf(name, p.PID) {
+	daemons := l.daemons()
+	for _, d := range daemons {
+		for _, path := range networksOf(d) {
 			if inode, err := state.NetworkInode(path); err == nil {
 				networks[inode] = true
 			}
@@ -67,7 +63,7 @@ func (l Lab) clear() error {
 	if own, err := state.NetworkInode("/proc/self/ns/net"); err == nil {
 		delete(networks, own)
 	}
-	if err := killAll(known); err != nil {
+	if err := killAll(daemons); err != nil {
 		return fmt.Errorf("lab %s: %w", l.Dir.Name, err)
 	}
 	if err := killAll(state.InNetworks(networks)); err != nil {
@@ -79,15 +75,33 @@ func (l Lab) clear() error {
 	return l.empty()
 }
 
-// networksOf returns the paths of the network namespaces a process of the lab
-// is in or keeps open.
-func (l Lab) networksOf(name string, pid int) []string {
-	if name != state.ProcFabric {
-		return []string{fmt.Sprintf("/proc/%d/ns/net", pid)}
+// daemons returns the lab's own processes: those remembered, and those whose
+// command line says so, as a launcher may have been killed before it could
+// remember them.
+func (l Lab) daemons() []state.Process {
+	var list []state.Process
+	for _, name := range l.Dir.Processes() {
+		if p := l.Dir.Process(name); p.Alive() {
+			list = append(list, p)
+		}
 	}
-	var paths []string
-	for _, space := range []string{"fabric", "client", "router"} {
-		paths = append(paths, l.spacePath(space))
+	for _, p := range state.WithArguments("daemon", l.daemonArgs("")[1:]) {
+		if !slices.Contains(list, p) {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// networksOf returns the paths of the network namespaces that a process of the
+// lab is in or, as the fabric's does, keeps open.
+func networksOf(p state.Process) []string {
+	paths := []string{fmt.Sprintf("/proc/%d/ns/net", p.PID)}
+	for _, fd := range []int{fdLAN, fdClient, fdRouter} {
+		path := fmt.Sprintf("/proc/%d/fd/%d", p.PID, fd)
+		if target, err := os.Readlink(path); err == nil && strings.HasPrefix(target, "net:[") {
+			paths = append(paths, path)
+		}
 	}
 	return paths
 }

@@ -19,7 +19,7 @@ func (l Lab) applyManifests(ctx context.Context, lab state.Lab) error {
 		return fmt.Errorf("resource kinds: %w", err)
 	}
 	what := "resource kinds of deploy/crds.yaml applied"
-	if lab.Fairway == "daemonset" {
+	if lab.Fairway != "none" {
 		raw, err := os.ReadFile(manifest(lab.Tools, "fairway.yaml"))
 		if err != nil {
 			return fmt.Errorf("fairway's manifest: %w", err)

@@ -29,10 +29,8 @@ func findTools(o Options) (state.Tools, error) {
 	if _, err := os.Stat(t.Fairway); err != nil {
 		return t, fmt.Errorf("fairway itself: %w (`make build` builds it, --fairway none goes without)", err)
 	}
-	if o.Fairway == "daemonset" {
-		if _, err := os.Stat(manifest(t, "fairway.yaml")); err != nil {
-			return t, fmt.Errorf("fairway's manifest: %w", err)
-		}
+	if _, err := os.Stat(manifest(t, "fairway.yaml")); err != nil {
+		return t, fmt.Errorf("fairway's manifest: %w", err)
 	}
 	return t, nil
 }

@@ -41,6 +41,10 @@ func prepare(c Config) error {
 	if err := mount("tmpfs", c.path("cri"), "tmpfs", unix.MS_NODEV, "mode=755"); err != nil {
 		return err
 	}
+	// The socket of an earlier run of this node, before its power went.
+	if err := os.Remove(c.socket()); err != nil && !os.IsNotExist(err) {
+		return fmt.Errorf("%s: %w", c.Name(), err)
+	}
 	if err := unix.Sethostname([]byte(c.Name())); err != nil {
 		return fmt.Errorf("%s: set host name: %w", c.Name(), err)
 	}

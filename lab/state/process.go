@@ -80,9 +80,31 @@ func stat(pid int) (start uint64, status byte, err error) {
 	return start, fields[0][0], err
 }
 
+// WithArguments returns every process whose first argument is first and whose
+// arguments contain the run of words args.
+func WithArguments(first string, args []string) []Process {
+	run := "\x00" + strings.Join(args, "\x00") + "\x00"
+	return find(func(dir string) bool {
+		raw, err := os.ReadFile(filepath.Join(dir, "cmdline"))
+		if err != nil {
+			return false
+		}
+		_, rest, _ := strings.Cut(string(raw), "\x00")
+		return strings.HasPrefix(rest, first+"\x00") && strings.Contains(rest, run)
+	})
+}
+
 // InNetworks returns every process whose network namespace has one of the
 // given inode numbers.
 func InNetworks(inodes map[uint64]bool) []Process {
+	return find(func(dir string) bool {
+		inode, err := NetworkInode(filepath.Join(dir, "ns", "net"))
+		return err == nil && inodes[inode]
+	})
+}
+
+// find returns the processes whose directory below /proc passes a test.
+func find(test func(dir string) bool) []Process {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil
@@ -90,11 +112,7 @@ func InNetworks(inodes map[uint64]bool) []Process {
 	var found []Process
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		inode, err := NetworkInode(fmt.Sprintf("/proc/%d/ns/net", pid))
-		if err != nil || !inodes[inode] {
+		if err != nil || !test(filepath.Join("/proc", e.Name())) {
 			continue
 		}
 		if p, err := Identify(pid); err == nil {

@@ -39,6 +39,7 @@ type Lab struct {
 	Ports     Ports           `json:"ports"`
 	Images    string          `json:"images"` // the image map in force
 	Tools     Tools           `json:"tools"`
+	Complete  bool            `json:"complete"` // `up` came to its end
 }
 
 // Ports are the loopback ports of the host that lead into the lab.

@@ -129,9 +129,9 @@ func (r *reader) report() {
 		}
 	}
 	if len(refused) > 0 {
-		r.s.Refused = "annotations that protect it are not supported: " + strings.Join(refused, ", ")
+		r.s.Refused = "annotations it is unsafe without are not supported: " + strings.Join(refused, ", ")
 		r.s.problems = append(r.s.problems, r.ing.Problem("metadata.annotations", "AnnotationRefused",
-			"every route answers 503, because serving it without "+strings.Join(refused, ", ")+" would leave it unprotected; remove what is not needed"))
+			"every route answers 503, because serving it without honouring "+strings.Join(refused, ", ")+" would be unsafe; remove what is not needed"))
 	}
 	if len(ignored) > 0 {
 		r.s.problems = append(r.s.problems, r.ing.Problem("metadata.annotations", "AnnotationIgnored",

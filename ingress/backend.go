@@ -87,7 +87,7 @@ func servicePort(svc *model.Service, t Target) (name string, fixed uint16, ok bo
 func missingPort(svc *model.Service, t Target) string {
 	msg := fmt.Sprintf("Service %s has no TCP port %s", t.Service, t.port())
 	for _, p := range svc.Ports {
-		if p.TargetPort == t.port() {
+		if p.Protocol == packet.TCP && p.TargetPort == t.port() {
 			return fmt.Sprintf("%s; %s is a targetPort, name the Service's port %d", msg, t.port(), p.Port)
 		}
 	}

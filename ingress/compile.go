@@ -185,7 +185,7 @@ func (b *builder) path(o *owned, h *host, field string, p model.Path) {
 		}
 	}
 	if old := h.add(r); old != nil {
-		b.problem(o, field+".path", "DuplicatePath", fmt.Sprintf("host %q and path %s are already defined in Ingress %s, which is older and stays in force",
+		b.problem(o, field+".path", "DuplicatePath", fmt.Sprintf("host %q and path %s are already defined in Ingress %s, which stays in force",
 			h.name, p.Path, old.Ingress))
 	}
 }

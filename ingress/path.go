@@ -3,6 +3,7 @@ package ingress
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 )
 
@@ -193,7 +194,8 @@ func NormalHost(h string) (string, bool) {
 		if end < 0 || !validPort(h[end+1:]) {
 			return "", false
 		}
-		return strings.ToLower(h[:end+1]), true
+		a, err := netip.ParseAddr(h[1:end])
+		return "[" + a.String() + "]", err == nil && a.Zone() == ""
 	}
 	if i := strings.IndexByte(h, ':'); i >= 0 {
 		if !validPort(h[i:]) {

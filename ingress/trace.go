@@ -125,7 +125,7 @@ func (o *Outcome) candidates(where string, r *Route) {
 	if a := r.Settings.Affinity; a != nil {
 		how = "by the cookie " + a.Name + ", else in turn"
 	}
-	o.say(where, "straight to one of %d ready endpoints, %s", len(o.Endpoints), how)
+	o.say(where, "straight to a ready endpoint of %d, %s", len(o.Endpoints), how)
 	for _, e := range r.Backend.Endpoints {
 		what := "candidate"
 		if e.Pod.Name != "" {

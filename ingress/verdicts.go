@@ -77,11 +77,26 @@ func (r *reader) session(name, value string) bool {
 
 // other is the rest: what protects something is refused, what does not is ignored.
 func (r *reader) other(name, value string) {
+	if switchedOff(name, value) {
+		r.verdict(Same, value, "")
+		return
+	}
 	if protects(name, value) {
 		r.verdict(Refused, value, "not supported, and serving without it would be unsafe")
 		return
 	}
 	r.verdict(Ignored, value, "not supported")
+}
+
+// switchedOff tells whether the annotation asks for what happens anyway: nothing.
+func switchedOff(name, value string) bool {
+	switch name {
+	case "enable-cors", "enable-modsecurity", "enable-owasp-core-rules", "enable-opentelemetry", "enable-rewrite-log",
+		"enable-global-auth", "ssl-passthrough", "secure-backends", "proxy-ssl-verify":
+		on, err := strconv.ParseBool(value)
+		return value == "off" || err == nil && !on
+	}
+	return false
 }
 
 // protects names the annotations that keep somebody out or something secret.
@@ -90,8 +105,7 @@ func protects(name, value string) bool {
 	case "whitelist-source-range", "allowlist-source-range", "denylist-source-range", "satisfy":
 		return true
 	case "enable-modsecurity", "enable-owasp-core-rules", "ssl-passthrough", "secure-backends", "proxy-ssl-verify":
-		on, err := strconv.ParseBool(value)
-		return err != nil && value != "off" || on // doubt is refused
+		return true // those switched off were sorted out before
 	case "modsecurity-snippet", "modsecurity-transaction-id", "proxy-ssl-secret":
 		return true
 	}

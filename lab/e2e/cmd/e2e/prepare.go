@@ -1,18 +1,16 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"time"
 )
 
-// prepare makes the folder for this run, with the kubectl the suite calls, and
-// checks that what the run needs is there before the first spec waits for it.
+// prepare makes the folder for this run, and checks that what the run needs is
+// there before the first spec waits for it.
 func prepare(o options, out io.Writer) (*runner, error) {
 	bin, err := filepath.Abs(o.bin)
 	if err != nil {
@@ -35,17 +33,14 @@ func prepare(o options, out io.Writer) (*runner, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	kubectl := filepath.Join(dir, "kubectl")
-	// The lab's program is kubectl when it is called by that name.
-	if err := os.Symlink(lab, kubectl); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, err
-	}
+	// Inside the lab, $KUBECONFIG and the kubectl in $PATH are the lab's own.
 	flags := []string{
-		"--kubeconfig=" + o.kubeconfig,
-		"--kubectl-path=" + kubectl,
 		"--provider=skeleton",
 		"--dump-logs-on-failure=false", // thousands of lines; the lab keeps the logs
 		"--ginkgo.no-color",
+	}
+	if o.kubeconfig != "" {
+		flags = append(flags, "--kubeconfig="+o.kubeconfig)
 	}
 	return &runner{
 		enter: []string{lab, "exec", "--name", o.lab, "fabric", "--"},

@@ -1,0 +1,124 @@
+package iptables
+
+import "slices"
+
+// Text is the whole Change as one input of iptables-restore --noflush; each table in it
+// takes effect at once.
+func (c *Change) Text() string {
+	in := input{}
+	in.base(c)
+	in.groups(c.Groups)
+	in.rest(c)
+	return in.text()
+}
+
+// Batches cuts the Change into several inputs of at most size ServicePorts, to be
+// applied in this order: what everything needs, the chains of ServicePorts, then the
+// shared chains that lead to them together with the deletions. A batch that fails
+// leaves traffic on the rules it had.
+func (c *Change) Batches(size int) []string {
+	if len(c.Groups) <= size {
+		return []string{c.Text()}
+	}
+	first, last := input{}, input{}
+	first.base(c)
+	out := []string{first.text()}
+	for g := range slices.Chunk(c.Groups, size) {
+		in := input{}
+		in.groups(g)
+		out = append(out, in.text())
+	}
+	last.rest(c)
+	return slices.DeleteFunc(append(out, last.text()), func(s string) bool { return s == "" })
+}
+
+// Try is an input that loads the chains of some Groups and, in a chain nothing leads
+// to, their rules in shared chains: it fails when the kernel refuses any of them, and
+// moves no traffic that the Groups would not. The probe chain is in the next listing
+// and is deleted by the Change made from it.
+func (c *Change) Try(groups []Group) string {
+	in := input{}
+	in.base(c)
+	in.groups(groups)
+	probe := [2]placed{{table: Filter, Chain: Chain{Name: probeChain}}, {table: Nat, Chain: Chain{Name: probeChain}}}
+	for _, g := range groups {
+		for s, rules := range g.front {
+			i := 0
+			if shared(s).table() == Nat {
+				i = 1
+			}
+			for _, r := range rules {
+				if r.Target.Verb == Jump { // the shared chain to jump to may not be there yet
+					r.Target = Target{Verb: Return}
+				}
+				probe[i].Rules = append(probe[i].Rules, r)
+			}
+		}
+	}
+	for _, p := range probe {
+		in.write(p)
+	}
+	return in.text()
+}
+
+// input collects the lines of the three tables.
+type input [3]section
+
+type section struct{ chains, rules, deletions []byte }
+
+func (in *input) section(table string) *section {
+	return &in[slices.Index([]string{Filter, Nat, Mangle}, table)]
+}
+
+func (in *input) write(p placed) {
+	s := in.section(p.table)
+	s.chains = appendDeclaration(s.chains, p.Name)
+	s.rules = appendRules(s.rules, p.Chain)
+}
+
+func (in *input) base(c *Change) {
+	for _, at := range c.ensure {
+		in.write(placed{at.table, Chain{Name: at.chain}})
+	}
+	for _, p := range c.fixed {
+		in.write(p)
+	}
+}
+
+func (in *input) groups(groups []Group) {
+	for _, g := range groups {
+		for _, one := range g.chains {
+			in.write(placed{Nat, one})
+		}
+	}
+}
+
+func (in *input) rest(c *Change) {
+	for _, p := range c.shared {
+		in.write(p)
+	}
+	for _, h := range c.hooks {
+		s := in.section(h.table)
+		s.rules = append(append(append(s.rules, "-I "...), h.chain...), ' ')
+		s.rules = append(h.rule.append(s.rules), '\n')
+	}
+	for _, at := range c.stale {
+		s := in.section(at.table)
+		s.chains = appendDeclaration(s.chains, at.chain)
+		s.deletions = append(append(append(s.deletions, "-X "...), at.chain...), '\n')
+	}
+}
+
+func (in *input) text() string {
+	var b []byte
+	for i, table := range []string{Filter, Nat, Mangle} {
+		s := in[i]
+		if len(s.chains)+len(s.rules)+len(s.deletions) == 0 {
+			continue
+		}
+		b = append(append(append(b, '*'), table...), '\n')
+		b = append(append(append(b, s.chains...), s.rules...), s.deletions...)
+		b = append(b, "COMMIT\n"...)
+	}
+	return string(b)
+}

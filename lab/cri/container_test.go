@@ -100,17 +100,25 @@ func TestExecSync(t *testing.T) {
 	}
 }
 
-func TestListsAndLogs(t *testing.T) {
-	n := startNode(t, testCIDRs)
-	web, db := n.pod("web"), n.pod("db")
-	a := web.container(shell("while :; do echo tick; sleep 0.02; done"))
+// twoPods are web, which runs container a, and db, which has stopped and whose container b has ended.
+func twoPods(t *testing.T) (n *node, db *pod, a, b *box) {
+	t.Helper()
+	n = startNode(t, testCIDRs)
+	web := n.pod("web")
+	db = n.pod("db")
+	a = web.container(shell("while :; do echo tick; sleep 0.02; done"))
 	config := shell("exit 0")
 	config.Labels = map[string]string{"role": "job", "tier": "x"}
-	b := db.container(config)
+	b = db.container(config)
 	b.ended()
 	if _, err := n.run.StopPodSandbox(n.ctx(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: db.id}); err != nil {
 		t.Fatal(err)
 	}
+	return n, db, a, b
+}
+
+func TestListPods(t *testing.T) {
+	n, _, _, _ := twoPods(t)
 	ready := &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_READY}
 	for want, filter := range map[string]*runtimeapi.PodSandboxFilter{
 		"db web": nil, "web": {State: ready}, "db": {LabelSelector: map[string]string{"app": "db"}}, "": {Id: "none"},
@@ -127,6 +135,10 @@ func TestListsAndLogs(t *testing.T) {
 			t.Errorf("sandboxes %v: %q, want %q", filter, got, want)
 		}
 	}
+}
+
+func TestListContainers(t *testing.T) {
+	n, db, a, b := twoPods(t)
 	running := &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}
 	for _, c := range []struct {
 		want   string
@@ -150,6 +162,10 @@ func TestListsAndLogs(t *testing.T) {
 			t.Errorf("containers %v: %q, want %q", c.filter, got, c.want)
 		}
 	}
+}
+
+func TestStatsAndLogs(t *testing.T) {
+	n, _, a, _ := twoPods(t)
 	stats, err := n.run.ListContainerStats(n.ctx(), &runtimeapi.ListContainerStatsRequest{})
 	if err != nil || len(stats.Stats) != 1 || stats.Stats[0].Memory.GetRssBytes().GetValue() == 0 {
 		t.Errorf("stats: %v, %v", stats, err)

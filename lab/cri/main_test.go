@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -16,8 +17,15 @@ import (
 // insideEnv names the built cinit for the run inside the namespaces.
 const insideEnv = "FAIRWAY_CRI_TEST_CINIT"
 
+// serveEnv names the directory of a runtime that is to be served by this process, for a test that kills it.
+const serveEnv = "FAIRWAY_CRI_TEST_SERVE"
+
 // TestMain runs the tests again in a node of their own: fresh mount, process, network, host name and IPC namespaces.
 func TestMain(m *testing.M) {
+	if dir := os.Getenv(serveEnv); dir != "" {
+		fmt.Fprintln(os.Stderr, serveAlone(dir))
+		os.Exit(1)
+	}
 	if os.Getenv(insideEnv) != "" {
 		if err := becomeNode(); err != nil {
 			fmt.Fprintln(os.Stderr, "set up the node's namespaces:", err)
@@ -57,6 +65,21 @@ func runInside() int {
 		return 1
 	}
 	return cmd.ProcessState.ExitCode()
+}
+
+// serveAlone is a node process: process 1 of its own process namespace.
+func serveAlone(dir string) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
+		return err
+	}
+	cfg, err := testConfig(dir)
+	if err != nil {
+		return err
+	}
+	return Serve(context.Background(), cfg)
 }
 
 func becomeNode() error {

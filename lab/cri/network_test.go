@@ -2,11 +2,15 @@ package cri
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -195,6 +199,44 @@ func TestNothingLeft(t *testing.T) {
 	}
 	again := startNodeIn(t, dir, testCIDRs)
 	again.pod("web3").container(shell("exit 0")).ended()
+}
+
+// Killing the node's process is a power-off: its Pods go with it, and a new process takes over the directory.
+func TestPowerOff(t *testing.T) {
+	needNode(t)
+	dir, before := t.TempDir(), linkNames(t)
+	for i := range 2 {
+		cmd := exec.Command("/proc/self/exe")
+		cmd.Env = append(os.Environ(), serveEnv+"="+dir)
+		cmd.Stderr = os.Stderr
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		p := newClient(t, dir, testCIDRs).pod("web", hostPort("", 5000, 80))
+		b := p.container(shell("trap '' TERM; echo up; while :; do sleep 0.1; done"))
+		b.waitOutput("stdout F up")
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait() // killed, as meant
+		if got := childCount(t); got != 0 {
+			t.Errorf("round %d: %d processes left", i, got)
+		}
+		eventually(t, "the Pod's interface goes", func() bool { return linkNames(t) == before })
+	}
+	startNodeIn(t, dir, "") // removes the table of host ports
+}
+
+// eventually waits for what the kernel does in its own time.
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if done() {
+			return
+		}
+	}
+	t.Errorf("after 5 s still waiting: %s", what)
 }
 
 // childCount is how many other processes this process namespace has.

@@ -2,10 +2,12 @@ package cri
 
 import (
 	"context"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,6 +23,7 @@ type node struct {
 	t      *testing.T
 	run    runtimeapi.RuntimeServiceClient
 	images runtimeapi.ImageServiceClient
+	conn   *grpc.ClientConn
 	dir    string
 	stop   func()
 }
@@ -34,50 +37,62 @@ func startNode(t *testing.T, cidrs string) *node {
 
 func startNodeIn(t *testing.T, dir, cidrs string) *node {
 	t.Helper()
-	mapFile := filepath.Join(dir, "images.yaml")
-	imageMap, err := images.LoadWith(mapFile, dir)
+	cfg, err := testConfig(dir)
 	if err != nil {
 		t.Fatal(err)
-	}
-	cfg := Config{
-		Socket: filepath.Join(dir, "cri.sock"), StateDir: filepath.Join(dir, "state"), Node: "node1",
-		NodeIPs: []netip.Addr{netip.MustParseAddr("172.30.0.11"), netip.MustParseAddr("fd00:30::11")},
-		Images:  imageMap, Cinit: os.Getenv(insideEnv),
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- Serve(ctx, cfg) }()
-	// A client that comes too early waits a second before it tries again.
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		if _, err := os.Stat(cfg.Socket); err == nil {
-			break
-		}
-	}
-	conn, err := grpc.NewClient("unix://"+cfg.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := &node{t: t, dir: dir, run: runtimeapi.NewRuntimeServiceClient(conn), images: runtimeapi.NewImageServiceClient(conn)}
-	stopped := false
-	n.stop = func() {
-		if stopped {
-			return
-		}
-		stopped = true
-		conn.Close()
+	n := newClient(t, dir, cidrs)
+	n.stop = sync.OnceFunc(func() {
+		n.conn.Close()
 		cancel()
 		if err := <-served; err != nil {
 			t.Errorf("Serve: %v", err)
 		}
-	}
+	})
 	t.Cleanup(n.stop)
-	if cidrs != "" {
-		_, err := n.run.UpdateRuntimeConfig(n.ctx(), &runtimeapi.UpdateRuntimeConfigRequest{
-			RuntimeConfig: &runtimeapi.RuntimeConfig{NetworkConfig: &runtimeapi.NetworkConfig{PodCidr: cidrs}},
-		}, grpc.WaitForReady(true))
-		if err != nil {
-			t.Fatal(err)
+	return n
+}
+
+func testConfig(dir string) (Config, error) {
+	imageMap, err := images.LoadWith(filepath.Join(dir, "images.yaml"), dir)
+	return Config{
+		Socket: filepath.Join(dir, "cri.sock"), StateDir: filepath.Join(dir, "state"), Node: "node1",
+		NodeIPs: []netip.Addr{netip.MustParseAddr("172.30.0.11"), netip.MustParseAddr("fd00:30::11")},
+		Images:  imageMap, Cinit: os.Getenv(insideEnv),
+	}, err
+}
+
+// newClient connects to the runtime that serves in dir, once it does, and gives it its Pod CIDRs.
+func newClient(t *testing.T, dir, cidrs string) *node {
+	t.Helper()
+	socket := filepath.Join(dir, "cri.sock")
+	// A client that comes too early waits a second before it tries again.
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		if conn, err := net.Dial("unix", socket); err == nil {
+			conn.Close()
+			break
 		}
+	}
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	n := &node{
+		t: t, dir: dir, conn: conn,
+		run: runtimeapi.NewRuntimeServiceClient(conn), images: runtimeapi.NewImageServiceClient(conn),
+	}
+	if cidrs == "" {
+		return n
+	}
+	_, err = n.run.UpdateRuntimeConfig(n.ctx(), &runtimeapi.UpdateRuntimeConfigRequest{
+		RuntimeConfig: &runtimeapi.RuntimeConfig{NetworkConfig: &runtimeapi.NetworkConfig{PodCidr: cidrs}},
+	}, grpc.WaitForReady(true))
+	if err != nil {
+		t.Fatal(err)
 	}
 	return n
 }

@@ -12,7 +12,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"time"
 
 	"fairway/lab/hostport"
 	"fairway/lab/images"
@@ -89,12 +88,12 @@ func cleanState(cfg Config) error {
 	return os.MkdirAll(filepath.Dir(cfg.Socket), 0o755)
 }
 
-// shutdown stops every Pod.
+// shutdown ends every Pod at once; asking first is the kubelet's part.
 func (s *server) shutdown() error {
 	var errs []error
 	for _, p := range s.allSandboxes() {
 		for _, c := range s.containersOf(p.id) {
-			errs = append(errs, c.stop(time.Second))
+			errs = append(errs, c.stop(0))
 		}
 		errs = append(errs, s.stopSandbox(p))
 		errs = append(errs, s.forgetSandbox(p))

@@ -90,6 +90,7 @@ func execute(s *spec.Spec) error {
 	if err != nil {
 		return err
 	}
+	resetSignals()
 	return fmt.Errorf("exec %s: %w", path, unix.Exec(path, s.Argv, s.Env))
 }
 

@@ -81,3 +81,13 @@ func clearInheritable() error {
 	}
 	return nil
 }
+
+// resetSignals gives the program default actions. execve keeps ignored signals ignored, and a lab started by nohup or as
+// a shell's background job would pass on that its user wished to ignore some: a shell could then not even trap them.
+func resetSignals() {
+	var action [64]byte // larger than struct sigaction on every architecture; zero is SIG_DFL
+	for sig := uintptr(1); sig <= 64; sig++ {
+		// The kernel refuses SIGKILL and SIGSTOP.
+		_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
+	}
+}

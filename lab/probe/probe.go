@@ -3,8 +3,10 @@
 package probe
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -34,8 +36,11 @@ func Server(ctx context.Context, server string) error {
 	if err != nil {
 		return err
 	}
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("readyz: %s: %.200s", resp.Status, body)
+	switch resp.StatusCode {
+	case http.StatusOK:
+		return nil
+	case http.StatusForbidden:
+		return errors.New("it is still making its roles")
 	}
-	return nil
+	return fmt.Errorf("readyz: %s: %.200s", resp.Status, bytes.TrimSpace(body))
 }

@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
 
@@ -155,14 +156,14 @@ func add[T any, P interface {
 	object
 }](d *decoder, raw []byte, list *[]P) {
 	obj := P(new(T))
-	if err := json.Unmarshal(raw, obj); err != nil {
+	// As the API server reads: names are case-sensitive.
+	strict, err := kjson.UnmarshalStrict(raw, obj)
+	if err != nil {
 		d.problem("", "UnreadableDocument", "left out: "+err.Error())
 		return
 	}
-	strict := json.NewDecoder(bytes.NewReader(raw))
-	strict.DisallowUnknownFields()
-	if err := strict.Decode(new(T)); err != nil {
-		d.problem("", "UnknownField", strings.TrimPrefix(err.Error(), "json: ")+" in "+obj.GetName()+"; it is ignored, check its spelling")
+	for _, e := range strict {
+		d.problem("", "UnknownField", e.Error()+" in "+obj.GetName()+"; it is ignored, check its spelling")
 	}
 	defaultNamespace(obj)
 	*list = append(*list, obj)

@@ -77,7 +77,7 @@ func (c *Change) sorted() *Change {
 func (c *Change) Text() string {
 	var b strings.Builder
 	for _, o := range c.Ops {
-		b.WriteString(o.text())
+		b.WriteString(o.Text())
 		b.WriteByte('\n')
 	}
 	return b.String()
@@ -87,12 +87,13 @@ func (c *Change) Text() string {
 func (c *Change) Lines() []string {
 	out := make([]string, len(c.Ops))
 	for i, o := range c.Ops {
-		out[i] = o.text()
+		out[i] = o.Text()
 	}
 	return out
 }
 
-func (o Op) text() string {
+// Text prints the Op as an nft command.
+func (o Op) Text() string {
 	where := ip(o.V6) + " " + TableName
 	switch o.Action {
 	case ResetTable, DelTable:

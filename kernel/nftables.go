@@ -1,0 +1,112 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"fairway/model"
+	"fairway/proxy/nftables"
+
+	nft "github.com/google/nftables"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// NFTables writes and reads the two fairway tables of one network namespace by
+// netlink, without the nft program.
+type NFTables struct {
+	netns int
+	limit int
+}
+
+const (
+	// opsPerTransaction keeps a transaction under 4 MB, what a socket holds without
+	// privileges over the whole machine; the kernel takes about 50 ms for it.
+	opsPerTransaction = 16000
+	// elemsPerMessage keeps an attribute under its 64 KB.
+	elemsPerMessage = 400
+	socketBuffer    = 16 << 20
+	answerTimeout   = 60 * time.Second
+)
+
+// NewNFTables works in the network namespace of the descriptor netns; 0 is the current
+// one.
+func NewNFTables(netns int) *NFTables { return &NFTables{netns: netns, limit: opsPerTransaction} }
+
+func (k *NFTables) conn() (*nft.Conn, error) {
+	opts := []nft.ConnOption{nft.AsLasting(), nft.WithSockOptions(bigBuffers)}
+	if k.netns != 0 {
+		opts = append(opts, nft.WithNetNSFd(k.netns))
+	}
+	c, err := nft.New(opts...)
+	if err != nil {
+		return nil, fmt.Errorf("nftables netlink socket: %w", err)
+	}
+	return c, nil
+}
+
+// bigBuffers makes room for a whole transaction and its acknowledgements, and bounds
+// the wait for them.
+func bigBuffers(c *netlink.Conn) error {
+	// Without privileges the kernel gives less; the limit on Ops then still fits.
+	_ = c.SetWriteBuffer(socketBuffer)
+	_ = c.SetReadBuffer(socketBuffer)
+	return c.SetDeadline(time.Now().Add(answerTimeout))
+}
+
+// Apply makes the Change, in one transaction when it is of ordinary size. A large one
+// (a cold start) is cut into several that leave each Service whole, the API server's
+// first. After an error the kernel holds some of them: list it.
+func (k *NFTables) Apply(change *nftables.Change) error {
+	for _, part := range change.Chunks(k.limit, model.Name{Namespace: "default", Name: "kubernetes"}) {
+		if err := k.transaction(part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (k *NFTables) transaction(change *nftables.Change) error {
+	b, err := newRulesBatch(change.Ops)
+	if err != nil {
+		return err
+	}
+	c, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: k.netns})
+	if err != nil {
+		return fmt.Errorf("nftables netlink socket: %w", err)
+	}
+	defer c.Close()
+	if err := bigBuffers(c); err != nil {
+		return fmt.Errorf("nftables netlink socket: %w", err)
+	}
+	if err := b.commit(c, change.Ops); err != nil {
+		return fmt.Errorf("nftables transaction of %d steps: %w", len(change.Ops), err)
+	}
+	return nil
+}
+
+// Cleanup deletes both tables; that they are not there is no error.
+func (k *NFTables) Cleanup() error {
+	c, err := k.conn()
+	if err != nil {
+		return err
+	}
+	defer c.CloseLasting()
+	var errs error
+	for _, v6 := range []bool{false, true} {
+		c.DelTable(table(v6))
+		if err := c.Flush(); err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.EAFNOSUPPORT) {
+			errs = errors.Join(errs, fmt.Errorf("table %s: %w", nftables.TableName, err))
+		}
+	}
+	return errs
+}
+
+func table(v6 bool) *nft.Table {
+	if v6 {
+		return &nft.Table{Name: nftables.TableName, Family: nft.TableFamilyIPv6}
+	}
+	return &nft.Table{Name: nftables.TableName, Family: nft.TableFamilyIPv4}
+}

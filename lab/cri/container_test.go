@@ -207,3 +207,20 @@ func TestImages(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// BenchmarkPod is one Pod with one container from nothing to nothing; BenchmarkExec is one exec probe.
+func BenchmarkPod(b *testing.B) {
+	n := startNode(b, testCIDRs)
+	for b.Loop() {
+		p := n.pod("web")
+		p.container(shell("exec sleep 600"))
+		p.remove()
+	}
+}
+
+func BenchmarkExec(b *testing.B) {
+	box := startNode(b, testCIDRs).pod("web").container(shell(idle))
+	for b.Loop() {
+		box.sh("true")
+	}
+}

@@ -120,13 +120,21 @@ func becomeNode() error {
 	return nil
 }
 
-// needNode skips, or fails where the lab is required.
-func needNode(t *testing.T) {
+// needNode skips, or fails where the lab is required. The scripts in the containers use programs of this machine.
+func needNode(t testing.TB) {
 	t.Helper()
-	if os.Getenv(insideEnv) != "" {
+	reason := ""
+	if os.Getenv(insideEnv) == "" {
+		reason = "needs root: the runtime makes namespaces and mounts"
+	}
+	for _, tool := range []string{"ip", "nc", "perl", "ps"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			reason = "needs " + tool + " on this machine"
+		}
+	}
+	if reason == "" {
 		return
 	}
-	reason := "needs root: the runtime makes namespaces and mounts"
 	if os.Getenv("FAIRWAY_REQUIRE_LAB") == "1" {
 		t.Fatal(reason)
 	}

@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+	"k8s.io/client-go/tools/remotecommand"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -199,6 +201,49 @@ func TestNothingLeft(t *testing.T) {
 	}
 	again := startNodeIn(t, dir, testCIDRs)
 	again.pod("web3").container(shell("exit 0")).ended()
+}
+
+// A runtime that lives for days may not keep a file per Pod, container or exec.
+func TestNoFileLeft(t *testing.T) {
+	n := startNode(t, testCIDRs)
+	round := func() {
+		p := n.pod("web")
+		b := p.container(shell(idle))
+		b.sh("true")
+		if err := b.exec(remotecommand.StreamOptions{Stdout: io.Discard, Tty: true}, "true"); err != nil {
+			t.Error(err)
+		}
+		config := shell("")
+		config.Command = []string{"absent"}
+		if _, err := p.tryContainer(config); err == nil {
+			t.Error("an absent program started")
+		}
+		p.remove()
+	}
+	round() // what is opened once stays
+	before := openFiles(t)
+	for range 3 {
+		round()
+	}
+	eventually(t, "the files of three rounds are closed", func() bool { return len(openFiles(t)) <= len(before) })
+	if t.Failed() {
+		t.Logf("before %q\nafter %q", before, openFiles(t))
+	}
+}
+
+func openFiles(t *testing.T) []string {
+	t.Helper()
+	links, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, link := range links {
+		if target, err := os.Readlink(link); err == nil {
+			out = append(out, target)
+		}
+	}
+	return out
 }
 
 // Killing the node's process is a power-off: its Pods go with it, and a new process takes over the directory.

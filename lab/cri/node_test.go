@@ -20,7 +20,7 @@ import (
 
 // node is a served runtime and a client of it.
 type node struct {
-	t      *testing.T
+	t      testing.TB
 	run    runtimeapi.RuntimeServiceClient
 	images runtimeapi.ImageServiceClient
 	conn   *grpc.ClientConn
@@ -29,13 +29,13 @@ type node struct {
 }
 
 // startNode serves a runtime with the given Pod CIDRs ("" for none yet).
-func startNode(t *testing.T, cidrs string) *node {
+func startNode(t testing.TB, cidrs string) *node {
 	t.Helper()
 	needNode(t)
 	return startNodeIn(t, t.TempDir(), cidrs)
 }
 
-func startNodeIn(t *testing.T, dir, cidrs string) *node {
+func startNodeIn(t testing.TB, dir, cidrs string) *node {
 	t.Helper()
 	cfg, err := testConfig(dir)
 	if err != nil {
@@ -66,7 +66,7 @@ func testConfig(dir string) (Config, error) {
 }
 
 // newClient connects to the runtime that serves in dir, once it does, and gives it its Pod CIDRs.
-func newClient(t *testing.T, dir, cidrs string) *node {
+func newClient(t testing.TB, dir, cidrs string) *node {
 	t.Helper()
 	socket := filepath.Join(dir, "cri.sock")
 	// A client that comes too early waits a second before it tries again.

@@ -39,7 +39,7 @@ func (b *buffer) String() string {
 	return b.b.String()
 }
 
-func stream(t *testing.T, address string, opts remotecommand.StreamOptions) error {
+func stream(t testing.TB, address string, opts remotecommand.StreamOptions) error {
 	t.Helper()
 	u, err := url.Parse(address)
 	if err != nil {

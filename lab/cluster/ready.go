@@ -54,8 +54,11 @@ func (l Lab) waitServer(ctx context.Context, lab state.Lab) error {
 	})
 }
 
-// waitReady waits for the given nodes and then for Fairway on all of them.
+// waitReady waits for the given nodes and then for Fairway on them.
 func (l Lab) waitReady(ctx context.Context, lab state.Lab, numbers []int) error {
+	if len(numbers) == 0 {
+		return nil
+	}
 	client, err := l.client()
 	if err != nil {
 		return err
@@ -77,11 +80,11 @@ func (l Lab) waitReady(ctx context.Context, lab state.Lab, numbers []int) error 
 	if lab.Fairway != "daemonset" {
 		return nil
 	}
-	err = l.Out.wait(ctx, "Fairway on every node", podsLimit, func(ctx context.Context) (string, error) {
-		return fairwayMissing(ctx, client), nil
+	err = l.Out.wait(ctx, "Fairway", podsLimit, func(ctx context.Context) (string, error) {
+		return fairwayMissing(ctx, client, names), nil
 	})
 	if err == nil {
-		l.Out.Say("Fairway ready on every node")
+		l.Out.Say("Fairway ready on %s", strings.Join(names, ", "))
 	}
 	return err
 }
@@ -121,27 +124,47 @@ func nodeState(n v1.Node) string {
 	return "not ready (no status yet)"
 }
 
-// fairwayMissing says what its DaemonSet still lacks, and why a Pod of it waits.
-func fairwayMissing(ctx context.Context, client kubernetes.Interface) string {
+// fairwayMissing says on which of the nodes no Pod of Fairway is ready, and why
+// if the Pod's status tells.
+func fairwayMissing(ctx context.Context, client kubernetes.Interface, names []string) string {
 	ds, err := client.AppsV1().DaemonSets(fairwayNamespace).Get(ctx, fairwayDaemonSet, metav1.GetOptions{ResourceVersion: "0"})
 	if err != nil {
 		return err.Error()
 	}
-	s := ds.Status
-	if s.ObservedGeneration >= ds.Generation && s.DesiredNumberScheduled > 0 && s.NumberReady >= s.DesiredNumberScheduled {
-		return ""
-	}
-	missing := fmt.Sprintf("%d of %d Pods ready", s.NumberReady, s.DesiredNumberScheduled)
-	pods, err := client.CoreV1().Pods(fairwayNamespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	pods, err := client.CoreV1().Pods(fairwayNamespace).List(ctx, metav1.ListOptions{
+		ResourceVersion: "0", LabelSelector: metav1.FormatLabelSelector(ds.Spec.Selector)})
 	if err != nil {
-		return missing
+		return err.Error()
 	}
+	states := map[string]string{}
 	for _, p := range pods.Items {
-		for _, c := range p.Status.ContainerStatuses {
-			if w := c.State.Waiting; w != nil {
-				return fmt.Sprintf("%s; %s: %s: %.200s", missing, p.Name, w.Reason, w.Message)
-			}
+		if states[p.Spec.NodeName] != "ready" {
+			states[p.Spec.NodeName] = podState(p)
 		}
 	}
-	return missing
+	var missing []string
+	for _, name := range names {
+		switch state, known := states[name]; {
+		case !known:
+			missing = append(missing, name+" has no Pod yet")
+		case state != "ready":
+			missing = append(missing, name+": "+state)
+		}
+	}
+	return strings.Join(missing, ", ")
+}
+
+// podState is "ready", or why not.
+func podState(p v1.Pod) string {
+	for _, c := range p.Status.Conditions {
+		if c.Type == v1.PodReady && c.Status == v1.ConditionTrue && p.DeletionTimestamp == nil {
+			return "ready"
+		}
+	}
+	for _, c := range p.Status.ContainerStatuses {
+		if w := c.State.Waiting; w != nil {
+			return fmt.Sprintf("%s: %s: %.200s", p.Name, w.Reason, w.Message)
+		}
+	}
+	return p.Name + " is not ready"
 }

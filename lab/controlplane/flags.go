@@ -1,9 +1,10 @@
 package controlplane
 
 import (
+	"strconv"
+
 	"fairway/lab/state"
 	"fairway/lab/topology"
-	"strconv"
 )
 
 // serverFlags are kube-apiserver's. Aggregator routing makes webhooks and

@@ -48,9 +48,9 @@ func parseFlags(args []string) (options, error) {
 	var o options
 	f := flag.NewFlagSet("e2e", flag.ContinueOnError)
 	f.StringVar(&o.lab, "name", "lab", "name of the lab, as given to fairway-lab up --name")
-	f.StringVar(&o.stage, "stage", "all", "comma list of services, dns, api, networking, rest; or short (3 minutes); or all")
+	f.StringVar(&o.stage, "stage", "all", "comma list of services, dns, api, networking, rest; or short (2 minutes); or all")
 	f.StringVar(&o.focus, "focus", "", "regular expression a spec's name must match")
-	f.IntVar(&o.parallel, "parallel", 3, "specs that run at once")
+	f.IntVar(&o.parallel, "parallel", 4, "specs that run at once")
 	f.DurationVar(&o.limit, "timeout", 15*time.Minute, "limit for one spec")
 	f.BoolVar(&o.failFast, "fail-fast", false, "stop at the first failure")
 	f.BoolVar(&o.conformance, "conformance", true, "only specs marked [Conformance]")
@@ -87,6 +87,9 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	r, err := prepare(o, out)
 	if err != nil {
 		return err
+	}
+	if err := r.checkNames(ctx, specs); err != nil {
+		return fmt.Errorf("lab %s: %w", o.lab, err)
 	}
 	fmt.Fprintf(out, "lab %s: %d specs, %d at once; logs in %s\n", o.lab, len(specs), o.parallel, r.dir)
 	started := time.Now()

@@ -43,7 +43,7 @@ func stages() []stage {
 	}
 }
 
-// shortSpecs is the three-minute subset for every change: one spec of each
+// shortSpecs is the two-minute subset for every change: one spec of each
 // kind of traffic, and of each API that Fairway reads.
 func shortSpecs() []string {
 	return []string{

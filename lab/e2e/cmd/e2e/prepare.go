@@ -1,11 +1,16 @@
 package main
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -61,4 +66,37 @@ func checkTools() error {
 		}
 	}
 	return nil
+}
+
+// dnsPatience is how long a lab just brought up may take to have its DNS.
+const dnsPatience = 30 * time.Second
+
+// checkNames waits until the cluster has a DNS server, if any chosen spec
+// needs one. Most specs of Services reach them by name, and each would fail
+// only after two minutes.
+func (r *runner) checkNames(ctx context.Context, specs []Spec) error {
+	needed := func(s Spec) bool { return s.Stage == "services" || s.Stage == "dns" }
+	if !slices.ContainsFunc(specs, needed) {
+		return nil
+	}
+	args := slices.Concat(r.enter, []string{
+		"kubectl", "get", "endpointslices", "--all-namespaces", "-l", "kubernetes.io/service-name=kube-dns",
+		"-o", "jsonpath={.items[*].endpoints[?(@.conditions.ready==true)].addresses}",
+	})
+	for deadline := time.Now().Add(dnsPatience); ; time.Sleep(time.Second) {
+		var stderr bytes.Buffer
+		cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+		cmd.Stderr = &stderr
+		ready, err := cmd.Output()
+		if err != nil {
+			return fmt.Errorf("kubectl get endpointslices: %w: %s", err, strings.TrimSpace(stderr.String()))
+		}
+		if len(bytes.TrimSpace(ready)) > 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return errors.New("no ready endpoint of a kube-dns Service after " + dnsPatience.String() +
+				": the stages services and dns need names (api, networking and rest do not)")
+		}
+	}
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -18,7 +20,8 @@ func printTable(out io.Writer, results []Result, notRun []Spec, wall time.Durati
 		}
 	}
 	reason := ""
-	for _, s := range notRun {
+	byReason := func(a, b Spec) int { return strings.Compare(a.Reason, b.Reason) }
+	for _, s := range slices.SortedStableFunc(slices.Values(notRun), byReason) {
 		if s.Reason != reason {
 			reason = s.Reason
 			fmt.Fprintf(out, "\nnot run (%s):\n", reason)

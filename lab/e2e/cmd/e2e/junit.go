@@ -40,13 +40,13 @@ type (
 // State is how a spec ended.
 type State string
 
-// The states of a spec. A spec that skips itself is skipped; one that was
-// never started, because the run was cut short, is unstarted.
+// The states of a spec. A spec that skips itself is skipped; one that the end
+// of the run kept from starting or interrupted is unfinished.
 const (
 	Passed    State = "passed"
 	Failed    State = "failed"
 	Skipped   State = "skipped"
-	Unstarted State = "unstarted"
+	Unfinished State = "unfinished"
 )
 
 // Result is a spec's end. Seconds is the spec's own time, without the start
@@ -63,7 +63,7 @@ type Result struct {
 // exit is that process's error, if any: a failure around the spec, such as of
 // the suite's set-up, must not pass for a skipped or a passed spec.
 func readResult(file string, s Spec, exit error) Result {
-	r := Result{Spec: s, State: Unstarted, Message: "the suite does not contain it"}
+	r := Result{Spec: s, State: Unfinished, Message: "the suite does not contain it"}
 	data, err := os.ReadFile(file)
 	if err != nil {
 		r.State, r.Message = Failed, fmt.Sprintf("no report (%v); the process: %v", err, exitText(exit))
@@ -86,7 +86,7 @@ func readResult(file string, s Spec, exit error) Result {
 			}
 		}
 	}
-	if r.State == Unstarted || exit != nil && r.State != Failed {
+	if r.State == Unfinished || exit != nil && r.State != Failed {
 		r.State, r.Message = Failed, strings.TrimSpace(around+"\n"+r.Message+"\n"+exitText(exit))
 	}
 	return r
@@ -105,7 +105,7 @@ func caseState(c junitCase) (State, string) {
 	case c.Skipped != nil && strings.HasPrefix(c.Skipped.Message, "skipped - "):
 		return Skipped, strings.TrimPrefix(c.Skipped.Message, "skipped - ")
 	}
-	return Unstarted, "the suite left it out"
+	return Unfinished, "the suite left it out"
 }
 
 func exitText(err error) string {
@@ -125,7 +125,7 @@ func writeJUnit(file string, results []Result) error {
 		case Failed:
 			suite.Failures++
 			c.Failure = &junitMessage{Text: r.Message}
-		case Skipped, Unstarted:
+		case Skipped, Unfinished:
 			suite.Skipped++
 			c.Skipped = &junitMessage{Message: string(r.State) + " - " + r.Message}
 		case Passed:

@@ -32,13 +32,13 @@ const grace = 90 * time.Second
 
 // run runs the specs in order and returns their results in the same order.
 // When ctx ends, specs under way are interrupted (the suite then cleans up),
-// and the rest stay unstarted.
+// and they and the rest are unfinished.
 func (r *runner) run(ctx context.Context, specs []Spec) []Result {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	results := make([]Result, len(specs))
 	for i, s := range specs {
-		results[i] = Result{Spec: s, State: Unstarted, Message: "the run ended before it"}
+		results[i] = Result{Spec: s, State: Unfinished, Message: "the run ended before it"}
 	}
 	board := newBoard(r.out, len(specs))
 	defer board.close()
@@ -90,14 +90,14 @@ func (r *runner) one(ctx context.Context, i int, s Spec) Result {
 	}
 	defer log.Close()
 
-	ctx, cancel := context.WithTimeout(ctx, r.limit+grace)
+	limited, cancel := context.WithTimeout(ctx, r.limit+grace)
 	defer cancel()
 	args := slices.Concat(r.enter, []string{r.suite}, r.flags, []string{
 		"--report-dir=" + dir,
 		"--ginkgo.timeout=" + r.limit.String(),
 		"--ginkgo.focus=" + regexp.QuoteMeta(s.Name) + "$",
 	})
-	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd := exec.CommandContext(limited, args[0], args[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
 	cmd.WaitDelay = grace
@@ -108,6 +108,9 @@ func (r *runner) one(ctx context.Context, i int, s Spec) Result {
 	exit := cmd.Run()
 	result := readResult(filepath.Join(dir, "junit_01.xml"), s, exit)
 	result.Log = file
+	if ctx.Err() != nil && result.State == Failed {
+		result.State, result.Message = Unfinished, "interrupted"
+	}
 	if result.Seconds == 0 {
 		result.Seconds = time.Since(started).Seconds()
 	}

@@ -102,8 +102,8 @@ func TestRunnerInterrupted(t *testing.T) {
 	if took := time.Since(started); took > 20*time.Second {
 		t.Errorf("took %s to stop", took)
 	}
-	if results[0].State != Failed || results[1].State != Unstarted {
-		t.Errorf("got %s and %s, want failed and unstarted", results[0].State, results[1].State)
+	if results[0].State != Unfinished || results[1].State != Unfinished {
+		t.Errorf("got %s and %s, want both unfinished", results[0].State, results[1].State)
 	}
 	if verdict(results) == nil {
 		t.Error("a run cut short was called good")
@@ -114,8 +114,8 @@ func TestRunnerFailFast(t *testing.T) {
 	r := testRunner(t, 1)
 	r.failFast = true
 	results := r.run(context.Background(), specs("fails", "passes", "passes"))
-	if results[2].State != Unstarted {
-		t.Errorf("the third spec is %s, want unstarted", results[2].State)
+	if results[2].State != Unfinished {
+		t.Errorf("the third spec is %s, want unfinished", results[2].State)
 	}
 }
 
@@ -129,7 +129,7 @@ func TestVerdict(t *testing.T) {
 		{"only skipped", []State{Skipped}, false},
 		{"passed and skipped", []State{Passed, Skipped}, true},
 		{"one failed", []State{Passed, Failed}, false},
-		{"one unstarted", []State{Passed, Unstarted}, false},
+		{"one unfinished", []State{Passed, Unfinished}, false},
 	}
 	for _, c := range cases {
 		var results []Result
@@ -153,7 +153,7 @@ func TestTable(t *testing.T) {
 	printTable(&out, results, notRun, time.Minute)
 	for _, want := range []string{
 		"passed       12.3  services    Services one (a.b)\n", "needs two zones", "not run (SCTP: none):\n  Services three",
-		"1 passed, 0 failed, 1 skipped, 0 unstarted in 60 s; 1 not run",
+		"1 passed, 0 failed, 1 skipped, 0 unfinished in 60 s; 1 not run",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("table lacks %q:\n%s", want, out.String())

@@ -15,7 +15,7 @@ func printTable(out io.Writer, results []Result, notRun []Spec, wall time.Durati
 	fmt.Fprintf(out, "\n%-9s %7s  %-10s  %s\n", "RESULT", "SECONDS", "STAGE", "SPEC")
 	for _, r := range results {
 		fmt.Fprintf(out, "%-9s %7.1f  %-10s  %s\n", r.State, r.Seconds, r.Spec.Stage, r.Spec.Short())
-		if r.State == Skipped {
+		if r.State == Skipped || r.State == Unfinished {
 			fmt.Fprintf(out, "%31s%s\n", "", firstLines(r.Message, 1))
 		}
 	}
@@ -29,8 +29,8 @@ func printTable(out io.Writer, results []Result, notRun []Spec, wall time.Durati
 		fmt.Fprintf(out, "  %s\n", s.Short())
 	}
 	n := count(results)
-	fmt.Fprintf(out, "\n%d passed, %d failed, %d skipped, %d unstarted in %.0f s; %d not run\n",
-		n[Passed], n[Failed], n[Skipped], n[Unstarted], wall.Seconds(), len(notRun))
+	fmt.Fprintf(out, "\n%d passed, %d failed, %d skipped, %d unfinished in %.0f s; %d not run\n",
+		n[Passed], n[Failed], n[Skipped], n[Unfinished], wall.Seconds(), len(notRun))
 }
 
 func count(results []Result) map[State]int {
@@ -48,8 +48,8 @@ func verdict(results []Result) error {
 	switch {
 	case n[Failed] > 0:
 		return fmt.Errorf("%d specs failed", n[Failed])
-	case n[Unstarted] > 0:
-		return fmt.Errorf("%d specs were not started", n[Unstarted])
+	case n[Unfinished] > 0:
+		return fmt.Errorf("%d specs did not finish", n[Unfinished])
 	case n[Passed] == 0:
 		return errors.New("no spec ran")
 	}

@@ -31,6 +31,7 @@ type container struct {
 	proc     *process
 	io       *plumbing
 	log      *logfile.Log
+	view     string // the container's mount namespace, when it shares a process namespace
 	started  time.Time
 	finished time.Time
 	exit     int
@@ -129,8 +130,12 @@ func (s *server) startContainer(c *container) error {
 		return err
 	}
 	flow := newPlumbing(pipes, proc.master, log)
+	view := ""
+	if l.flags&unix.CLONE_NEWPID == 0 {
+		view = mountView(proc.cmd.Process.Pid)
+	}
 	c.mu.Lock()
-	c.proc, c.io, c.log, c.started = proc, flow, log, time.Now()
+	c.proc, c.io, c.log, c.started, c.view = proc, flow, log, time.Now(), view
 	c.mu.Unlock()
 	flow.run()
 	go c.watch()
@@ -150,6 +155,7 @@ func (c *container) failed(err error) {
 func (c *container) watch() {
 	<-c.proc.done
 	at := time.Now()
+	killRest(c.view)
 	c.io.finish(time.Second)
 	c.log.Close()
 	c.mu.Lock()

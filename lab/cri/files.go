@@ -2,6 +2,7 @@ package cri
 
 import (
 	"maps"
+	"os"
 	"slices"
 	"strings"
 
@@ -22,6 +23,9 @@ func (s *server) imageFiles(c *container) []spec.File {
 		{Path: "/etc/hosts", Text: "127.0.0.1 localhost\n::1 localhost\n" + ownHost(c.pod, hostname)},
 		{Path: "/etc/resolv.conf", Text: resolvText(c.pod.config.GetDnsConfig())},
 	}
+	if !c.image.Bare {
+		files = append(files, likeBusybox()...)
+	}
 	for _, dir := range c.image.Dirs {
 		files = append(files, spec.File{Path: dir, Dir: true})
 	}
@@ -30,6 +34,18 @@ func (s *server) imageFiles(c *container) []spec.File {
 	}
 	for _, at := range slices.Sorted(maps.Keys(c.image.Files)) {
 		files = append(files, spec.File{Path: at, Text: c.image.Files[at]})
+	}
+	return files
+}
+
+// likeBusybox mends what scripts for small images trip over with this machine's tools. Debian's sh knows no "echo -e" and
+// drops variables with a dash or dot in their name; bash called as sh does neither. And all programs are in /bin there.
+func likeBusybox() []spec.File {
+	var files []spec.File
+	for at, target := range map[string]string{"/usr/bin/sh": "/usr/bin/bash", "/usr/bin/sysctl": "/usr/sbin/sysctl"} {
+		if _, err := os.Stat(target); err == nil {
+			files = append(files, spec.File{Path: at, Link: target})
+		}
 	}
 	return files
 }

@@ -36,7 +36,9 @@ func TestRootShowsAnImage(t *testing.T) {
 		"readlink -f /var/run":              "/run",
 		"ls /dev | tr '\\n' ' '":            "core fd full mqueue null ptmx pts random shm stderr stdin stdout tty urandom zero",
 		"echo x > /usr/share/mine && cat /usr/share/mine && touch /opt/x /srv/x /run/x": "x",
-		"head -c1 /dev/zero | wc -c; echo > /dev/null":                                  "1",
+		"echo -e 'a\\tb'": "a\tb",
+		"env a-b=1 sh -c env | grep a-b; test -x /bin/sh": "a-b=1",
+		"head -c1 /dev/zero | wc -c; echo > /dev/null":    "1",
 	} {
 		if got := b.sh(script); got != want {
 			t.Errorf("%s: %q, want %q", script, got, want)
@@ -166,6 +168,30 @@ func TestSharedProcesses(t *testing.T) {
 	p.remove()
 	if time.Since(start) > 3*time.Second {
 		t.Errorf("removal took %v", time.Since(start))
+	}
+}
+
+func TestNodeProcesses(t *testing.T) {
+	node := func(c *runtimeapi.NamespaceOption) {
+		c.Pid, c.Ipc = runtimeapi.NamespaceMode_NODE, runtimeapi.NamespaceMode_NODE
+	}
+	p := startNode(t, testCIDRs).pod("agent", func(c *runtimeapi.PodSandboxConfig) {
+		node(c.Linux.SecurityContext.NamespaceOptions)
+	})
+	config := shell(idle)
+	node(security(config).NamespaceOptions)
+	b := p.container(config)
+	if got := b.sh("tr '\\0' ' ' < /proc/1/cmdline"); !strings.Contains(got, "cri.test") {
+		t.Errorf("process 1 is not the node's: %q", got)
+	}
+	ipc, err := os.Readlink("/proc/self/ns/ipc")
+	if got := b.sh("readlink /proc/self/ns/ipc"); err != nil || got != ipc {
+		t.Errorf("IPC namespace %s, the node's is %s (%v)", got, ipc, err)
+	}
+	b.sh("sleep 600 & setsid sleep 600 &")
+	p.remove()
+	if got := childCount(t); got != 0 {
+		t.Errorf("%d processes left", got)
 	}
 }
 

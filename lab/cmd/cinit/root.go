@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -138,6 +139,9 @@ func writeFile(f spec.File) error {
 	case f.Dir:
 		return os.MkdirAll(f.Path, 0o755)
 	case f.Link != "":
+		if err := os.Remove(f.Path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
 		return os.Symlink(f.Link, f.Path)
 	}
 	return os.WriteFile(f.Path, []byte(f.Text), 0o644)

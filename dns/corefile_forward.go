@@ -78,12 +78,10 @@ func (p *corefileParser) forwardOption(o directive, r *Route) {
 		if len(o.args) > 1 {
 			p.ignored(o, "only the interval is honoured")
 		}
-	case "prefer_udp":
-		r.PreferUDP = true
 	case "force_tcp":
 		r.ForceTCP = true
-	case "expire":
-		// Connections are not kept, so none can expire.
+	case "expire", "prefer_udp":
+		// No connection is kept that could expire, and UDP is always tried first.
 	default:
 		p.ignored(o, "this option of forward is not honoured")
 	}

@@ -67,7 +67,7 @@ consul.local:53 { # a stub domain
 		t.Errorf("problems: %s", story.Problems(problems))
 	}
 	r := fwd.Routes[len(fwd.Routes)-1]
-	if r.Zone != "consul.local." || len(r.Upstreams) != 2 || r.Policy != dns.Sequential || !r.PreferUDP || r.MaxFails != 3 ||
+	if r.Zone != "consul.local." || len(r.Upstreams) != 2 || r.Policy != dns.Sequential || r.MaxFails != 3 ||
 		r.HealthCheck != 2*time.Second || r.Cache.Success.MaxTTL != 10*time.Second || r.Except[0] != "private.consul.local." {
 		t.Errorf("got %+v", r)
 	}

@@ -27,8 +27,7 @@ type Route struct {
 	// MaxConcurrent is the number of questions on their way at once, beyond which more
 	// are refused; 0 is no limit.
 	MaxConcurrent int
-	PreferUDP     bool
-	ForceTCP      bool
+	ForceTCP      bool // else UDP first, TCP when an answer is cut
 	Cache         CacheConfig
 }
 

@@ -1,0 +1,300 @@
+package dnsserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"fairway/dns"
+
+	wire "github.com/miekg/dns"
+	"golang.org/x/sync/singleflight"
+)
+
+// Why a question got no answer from upstream.
+var (
+	errBusy       = errors.New("too many questions on their way")
+	errNoRoute    = errors.New("no upstream is configured for this name")
+	errNoUpstream = errors.New("no upstream can be used")
+)
+
+const (
+	// resolveTimeout bounds all attempts for one question together; clients ask again
+	// after 5 s.
+	resolveTimeout = 5 * time.Second
+	// reloadInterval is how often resolv.conf is read again and looping upstreams are
+	// given another chance.
+	reloadInterval = 10 * time.Second
+)
+
+// ask is a question for upstream; equal ones share one answer.
+type ask struct {
+	name       string
+	qtype      uint16
+	rd, do, cd bool
+}
+
+func newAsk(req *wire.Msg) ask {
+	q := req.Question[0]
+	a := ask{name: q.Name, qtype: q.Qtype, rd: req.RecursionDesired, cd: req.CheckingDisabled}
+	if opt := req.IsEdns0(); opt != nil {
+		a.do = opt.Do()
+	}
+	return a
+}
+
+// key is the same for spellings of one name.
+func (a ask) key() ask {
+	a.name = strings.ToLower(a.name)
+	return a
+}
+
+// forwarder asks upstream servers, each question once at a time.
+type forwarder struct {
+	timeout time.Duration
+	log     *slog.Logger
+	metrics *metrics
+	probe   string
+	own     func(netip.AddrPort) bool
+	flight  singleflight.Group
+	failed  chan *upstream
+
+	routes atomic.Pointer[[]*route]
+
+	mu        sync.Mutex
+	cfg       dns.ForwardConfig
+	upstreams map[netip.AddrPort]*upstream
+	serial    int
+}
+
+// route is a dns.Route with its upstreams resolved.
+type route struct {
+	dns.Route
+	upstreams []*upstream
+	cache     *cache
+	inFlight  atomic.Int64
+	next      atomic.Uint32
+}
+
+func newForwarder(cfg Config, probe string, m *metrics, own func(netip.AddrPort) bool) *forwarder {
+	f := &forwarder{
+		timeout: cfg.UpstreamTimeout, log: cfg.Log, metrics: m, probe: probe, own: own,
+		failed: make(chan *upstream, 64), upstreams: map[netip.AddrPort]*upstream{},
+	}
+	f.routes.Store(&[]*route{})
+	f.configure(cfg.Forward)
+	return f
+}
+
+func (f *forwarder) lameduck() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.cfg.Lameduck
+}
+
+// configure takes routes over; what stays the same keeps its state.
+func (f *forwarder) configure(cfg dns.ForwardConfig) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.cfg = cfg
+	before := *f.routes.Load()
+	var now []*route
+	for _, c := range cfg.Routes {
+		r := &route{Route: c, upstreams: f.resolveUpstreams(c)}
+		if i := slices.IndexFunc(before, r.same); i >= 0 {
+			r = before[i]
+		} else {
+			r.cache = newCache(c.Cache, f.metrics)
+		}
+		now = append(now, r)
+	}
+	slices.SortStableFunc(now, func(a, b *route) int { return len(b.Zone) - len(a.Zone) })
+	f.routes.Store(&now)
+	f.forget(now)
+}
+
+func (r *route) same(o *route) bool {
+	return reflect.DeepEqual(r.Route, o.Route) && slices.Equal(r.upstreams, o.upstreams)
+}
+
+// resolveUpstreams turns addresses and resolv.conf paths into upstreams, which routes
+// share. The caller holds mu.
+func (f *forwarder) resolveUpstreams(r dns.Route) []*upstream {
+	var out []*upstream
+	for _, to := range r.Upstreams {
+		addrs := []string{to}
+		if strings.HasPrefix(to, "/") {
+			conf, err := wire.ClientConfigFromFile(to)
+			if err != nil {
+				f.log.Warn("dns: upstreams not read", "file", to, "error", err)
+				continue
+			}
+			addrs = conf.Servers
+		}
+		for _, s := range addrs {
+			a, err := dns.ParseUpstream(s)
+			if err != nil {
+				f.log.Warn("dns: upstream left out", "upstream", s, "error", err)
+				continue
+			}
+			if u := f.upstream(a, r.HealthCheck); !slices.Contains(out, u) {
+				out = append(out, u)
+			}
+		}
+	}
+	return out
+}
+
+func (f *forwarder) upstream(a netip.AddrPort, interval time.Duration) *upstream {
+	u := f.upstreams[a]
+	if u == nil {
+		f.serial++
+		u = &upstream{addr: a, interval: max(interval, 100*time.Millisecond), probe: fmt.Sprintf("%d.%s.", f.serial, f.probe)}
+		u.unchecked.Store(true)
+		f.upstreams[a] = u
+	}
+	return u
+}
+
+// forget drops upstreams no route uses. The caller holds mu.
+func (f *forwarder) forget(now []*route) {
+	for a, u := range f.upstreams {
+		if !slices.ContainsFunc(now, func(r *route) bool { return slices.Contains(r.upstreams, u) }) {
+			u.dropped.Store(true)
+			delete(f.upstreams, a)
+			f.metrics.forget(u)
+		}
+	}
+}
+
+// routeFor finds the route of the longest zone name is in.
+func (f *forwarder) routeFor(name string) *route {
+	name = wire.CanonicalName(name)
+	for _, r := range *f.routes.Load() {
+		if wire.IsSubDomain(r.Zone, name) {
+			if slices.ContainsFunc(r.Except, func(z string) bool { return wire.IsSubDomain(z, name) }) {
+				return nil
+			}
+			return r
+		}
+	}
+	return nil
+}
+
+// ask answers from the cache or from upstream. The message returned is shared and must
+// not be changed. It gives up with ctx, while the question goes on for others.
+func (f *forwarder) ask(ctx context.Context, a ask) (*wire.Msg, error) {
+	r := f.routeFor(a.name)
+	if r == nil {
+		return nil, errNoRoute
+	}
+	if m := r.cache.get(a.key(), time.Now()); m != nil {
+		return m, nil
+	}
+	k := a.key()
+	flight := fmt.Sprint(k.name, " ", k.qtype, strconv.FormatBool(k.rd), k.do, k.cd)
+	ch := f.flight.DoChan(flight, func() (any, error) { return f.fetch(r, a) })
+	select {
+	case res := <-ch:
+		if res.Err != nil {
+			return nil, res.Err
+		}
+		return res.Val.(*wire.Msg), nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (f *forwarder) fetch(r *route, a ask) (*wire.Msg, error) {
+	n := r.inFlight.Add(1)
+	defer r.inFlight.Add(-1)
+	if r.MaxConcurrent > 0 && n > int64(r.MaxConcurrent) {
+		f.metrics.rejected.Inc()
+		return nil, errBusy
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), resolveTimeout)
+	defer cancel()
+	m, err := f.resolve(ctx, r, a)
+	if err != nil {
+		return nil, err
+	}
+	return r.cache.put(a.key(), m, time.Now()), nil
+}
+
+// resolve tries the upstreams in the route's order, each twice while there is time.
+func (f *forwarder) resolve(ctx context.Context, r *route, a ask) (*wire.Msg, error) {
+	order := r.order()
+	if len(order) == 0 {
+		f.metrics.noHealthy.Inc()
+		return nil, errNoUpstream
+	}
+	var last error
+	for range 2 {
+		for _, u := range order {
+			m, err := f.exchange(ctx, u, a, r.ForceTCP)
+			if err == nil {
+				u.fails.Store(0)
+				return m, nil
+			}
+			last = fmt.Errorf("upstream %s: %w", u.addr, err)
+			if ctx.Err() != nil {
+				return nil, last
+			}
+			f.fail(u, r.MaxFails)
+		}
+	}
+	return nil, last
+}
+
+// fail counts a failure; the first starts probing until the upstream answers again.
+func (f *forwarder) fail(u *upstream, most int) {
+	if n := u.fails.Add(1); most > 0 && int(n) >= most && u.down.CompareAndSwap(false, true) {
+		f.log.Warn("dns: upstream is down", "upstream", u.addr, "failures", n)
+	}
+	if u.probing.CompareAndSwap(false, true) {
+		select {
+		case f.failed <- u:
+		default:
+			u.probing.Store(false)
+		}
+	}
+}
+
+// order lists the upstreams that work, as the policy says. When all are down one is
+// tried all the same; those that lead back here never are.
+func (r *route) order() []*upstream {
+	var up, down []*upstream
+	for _, u := range r.upstreams {
+		switch {
+		case u.looping.Load():
+		case u.down.Load():
+			down = append(down, u)
+		default:
+			up = append(up, u)
+		}
+	}
+	if len(up) == 0 && len(down) > 0 {
+		return []*upstream{down[rand.IntN(len(down))]}
+	}
+	switch r.Policy {
+	case dns.Sequential:
+	case dns.RoundRobin:
+		if n := len(up); n > 0 {
+			i := int(r.next.Add(1)-1) % n
+			up = append(up[i:n:n], up[:i]...)
+		}
+	default:
+		rand.Shuffle(len(up), func(i, j int) { up[i], up[j] = up[j], up[i] })
+	}
+	return up
+}

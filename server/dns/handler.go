@@ -1,0 +1,133 @@
+package dnsserver
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"time"
+
+	"fairway/dns"
+
+	wire "github.com/miekg/dns"
+)
+
+// chaseTimeout bounds how long the target of an ExternalName may take: a client gives
+// up after 5 s, and a CNAME alone is better than nothing.
+const chaseTimeout = 2 * time.Second
+
+// handler serves one socket.
+type handler struct {
+	server *Server
+	tcp    bool
+}
+
+// ServeDNS answers one query and counts it.
+func (h *handler) ServeDNS(w wire.ResponseWriter, req *wire.Msg) {
+	start := time.Now()
+	m := h.reply(req)
+	fit(m, req, h.tcp)
+	if err := w.WriteMsg(m); err != nil {
+		h.server.cfg.Log.Debug("dns: reply not sent", "to", w.RemoteAddr(), "error", err)
+	}
+	h.server.metrics.served(req, m, h.tcp, isV6(w), time.Since(start))
+}
+
+func isV6(w wire.ResponseWriter) bool {
+	ap, err := netip.ParseAddrPort(w.RemoteAddr().String())
+	return err == nil && ap.Addr().Is6() && !ap.Addr().Is4In6()
+}
+
+// reply works the reply out, whole and without regard to size.
+func (h *handler) reply(req *wire.Msg) *wire.Msg {
+	q := req.Question[0]
+	s := h.server
+	switch opt := req.IsEdns0(); {
+	case req.Opcode != wire.OpcodeQuery:
+		return status(req, wire.RcodeNotImplemented)
+	case opt != nil && opt.Version() != 0:
+		return status(req, wire.RcodeBadVers)
+	case q.Qclass == wire.ClassCHAOS:
+		return s.chaos(req)
+	case q.Qclass != wire.ClassINET, q.Qtype == wire.TypeAXFR, q.Qtype == wire.TypeIXFR:
+		return status(req, wire.RcodeRefused)
+	case q.Qtype == wire.TypeHINFO && s.forward.sawProbe(q.Name):
+		return status(req, wire.RcodeRefused)
+	}
+	zone := s.zone.Load()
+	if zone == nil {
+		return status(req, wire.RcodeServerFailure)
+	}
+	r := zone.Answer(dns.Question{Name: q.Name, Type: dns.Type(q.Qtype)})
+	if r.NotOurs {
+		return s.relay(req)
+	}
+	m := render(req, r)
+	if r.Chase != "" {
+		s.chase(m, req, r.Chase)
+	}
+	shuffle(m.Answer)
+	return m
+}
+
+// status is a reply that carries a code only.
+func status(req *wire.Msg, rcode int) *wire.Msg {
+	m := new(wire.Msg)
+	m.SetRcode(req, rcode)
+	return m
+}
+
+// chaos answers the names by which servers tell who they are (RFC 4892).
+func (s *Server) chaos(req *wire.Msg) *wire.Msg {
+	q := req.Question[0]
+	text := ""
+	switch strings.ToLower(q.Name) {
+	case "version.bind.", "version.server.":
+		text = s.cfg.Version
+	case "hostname.bind.", "id.server.":
+		text = s.cfg.Hostname
+	}
+	if text == "" || q.Qtype != wire.TypeTXT {
+		return status(req, wire.RcodeRefused)
+	}
+	m := status(req, wire.RcodeSuccess)
+	m.Answer = []wire.RR{&wire.TXT{Hdr: wire.RR_Header{Name: q.Name, Rrtype: wire.TypeTXT, Class: wire.ClassCHAOS}, Txt: []string{text}}}
+	return m
+}
+
+// relay asks upstream and passes what comes back.
+func (s *Server) relay(req *wire.Msg) *wire.Msg {
+	up, err := s.forward.ask(context.Background(), newAsk(req))
+	switch {
+	case errors.Is(err, errBusy), errors.Is(err, errNoRoute):
+		return status(req, wire.RcodeRefused)
+	case err != nil:
+		s.cfg.Log.Debug("dns: no answer from upstream", "question", req.Question[0].Name, "error", err)
+		m := status(req, wire.RcodeServerFailure)
+		m.RecursionAvailable = true
+		return m
+	}
+	m := new(wire.Msg)
+	m.SetRcode(req, up.Rcode)
+	m.Authoritative, m.RecursionAvailable = up.Authoritative, true
+	m.AuthenticatedData = up.AuthenticatedData
+	m.Answer, m.Ns, m.Extra = up.Answer, up.Ns, withoutOPT(up.Extra)
+	respell(m)
+	shuffle(m.Answer)
+	return m
+}
+
+// chase adds what upstream says of target. Whatever goes wrong, the CNAME stands.
+func (s *Server) chase(m, req *wire.Msg, target string) {
+	ctx, cancel := context.WithTimeout(context.Background(), chaseTimeout)
+	defer cancel()
+	a := newAsk(req)
+	a.name = target
+	a.rd = true
+	up, err := s.forward.ask(ctx, a)
+	if err != nil {
+		s.cfg.Log.Debug("dns: ExternalName not resolved", "question", req.Question[0].Name, "target", target, "error", err)
+		return
+	}
+	m.Answer = append(m.Answer, up.Answer...)
+}

@@ -1,0 +1,175 @@
+package dnsserver
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	wire "github.com/miekg/dns"
+)
+
+// upstream is one server asked for names that are not ours.
+type upstream struct {
+	addr     netip.AddrPort
+	interval time.Duration // of probes while it fails
+	probe    string        // the name whose query, coming in here, shows a loop
+
+	fails     atomic.Int32
+	down      atomic.Bool
+	probing   atomic.Bool
+	looping   atomic.Bool
+	unchecked atomic.Bool // not yet probed for a loop
+	plain     atomic.Bool // does not understand EDNS
+	dropped   atomic.Bool // no route uses it any more
+}
+
+// exchange asks once: over UDP, then over TCP when the answer was cut.
+func (f *forwarder) exchange(ctx context.Context, u *upstream, a ask, tcp bool) (*wire.Msg, error) {
+	m, err := f.roundTrip(ctx, u, a, tcp)
+	if err == nil && !u.plain.Load() && (m.Rcode == wire.RcodeFormatError || m.Rcode == wire.RcodeNotImplemented) {
+		u.plain.Store(true) // RFC 6891 section 7
+		m, err = f.roundTrip(ctx, u, a, tcp)
+	}
+	if err != nil || !m.Truncated || tcp {
+		return m, err
+	}
+	if whole, err := f.roundTrip(ctx, u, a, true); err == nil {
+		return whole, nil
+	}
+	return m, nil // the client sees TC and may try by itself
+}
+
+func (f *forwarder) roundTrip(ctx context.Context, u *upstream, a ask, tcp bool) (*wire.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
+	q := new(wire.Msg)
+	q.SetQuestion(a.name, a.qtype)
+	q.RecursionDesired, q.CheckingDisabled = a.rd, a.cd
+	if !u.plain.Load() {
+		q.SetEdns0(ownSize, a.do)
+	}
+	c := wire.Client{Net: "udp", Timeout: f.timeout}
+	if tcp {
+		c.Net = "tcp"
+	}
+	start := time.Now()
+	m, _, err := c.ExchangeContext(ctx, q, u.addr.String())
+	if err == nil && !echoes(m, q) {
+		err = errors.New("the reply is to another question")
+	}
+	f.metrics.upstream(u.addr, m, err, time.Since(start))
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// echoes tells whether m repeats the question of q (RFC 5452 section 3).
+func echoes(m, q *wire.Msg) bool {
+	if len(m.Question) == 0 {
+		return m.Rcode != wire.RcodeSuccess // some servers send bare errors
+	}
+	a, b := m.Question[0], q.Question[0]
+	return a.Qtype == b.Qtype && a.Qclass == b.Qclass && strings.EqualFold(a.Name, b.Name)
+}
+
+// run probes failing upstreams, reads resolv.conf again and looks for loops until ctx
+// ends.
+func (f *forwarder) run(ctx context.Context) {
+	reload := time.NewTicker(reloadInterval)
+	defer reload.Stop()
+	f.checkLoops(ctx)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case u := <-f.failed:
+			go f.recover(ctx, u)
+		case <-reload.C:
+			f.mu.Lock()
+			cfg := f.cfg
+			f.mu.Unlock()
+			f.configure(cfg)
+			f.checkLoops(ctx)
+		}
+	}
+}
+
+// recover probes u until it answers anything.
+func (f *forwarder) recover(ctx context.Context, u *upstream) {
+	defer u.probing.Store(false)
+	tick := time.NewTicker(u.interval)
+	defer tick.Stop()
+	for !u.dropped.Load() {
+		if _, err := f.roundTrip(ctx, u, ask{name: ".", qtype: wire.TypeNS}, false); err == nil {
+			u.fails.Store(0)
+			if u.down.Swap(false) {
+				f.log.Info("dns: upstream answers again", "upstream", u.addr)
+			}
+			return
+		}
+		f.metrics.probeFailed(u.addr)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// checkLoops probes every upstream that is new or was found to lead back here.
+func (f *forwarder) checkLoops(ctx context.Context) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, u := range f.upstreams {
+		if u.unchecked.Swap(false) || u.looping.Load() || f.own(u.addr) {
+			go f.checkLoop(ctx, u)
+		}
+	}
+}
+
+// checkLoop sends a query for a name nobody else knows. If it comes in here, sawProbe
+// marks the upstream; if it does not, a mark from before goes.
+func (f *forwarder) checkLoop(ctx context.Context, u *upstream) {
+	if f.own(u.addr) {
+		f.markLoop(u)
+		return
+	}
+	was := u.looping.Swap(false)
+	_, err := f.roundTrip(ctx, u, ask{name: u.probe, qtype: wire.TypeHINFO, rd: true}, false)
+	switch {
+	case u.looping.Load():
+	case err != nil: // no answer shows nothing
+		u.looping.Store(was)
+		u.unchecked.Store(true)
+	case was:
+		f.log.Info("dns: upstream no longer leads back here", "upstream", u.addr)
+		f.metrics.looping(u.addr, false)
+	}
+}
+
+// sawProbe tells whether name is one of our own loop probes, and marks the upstream it
+// was sent to.
+func (f *forwarder) sawProbe(name string) bool {
+	if !strings.HasSuffix(strings.ToUpper(name), f.probe+".") {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, u := range f.upstreams {
+		if strings.EqualFold(u.probe, name) {
+			f.markLoop(u)
+		}
+	}
+	return true
+}
+
+func (f *forwarder) markLoop(u *upstream) {
+	if !u.looping.Swap(true) {
+		f.log.Warn("dns: upstream leads back here and is not used; give another one in the forward configuration", "upstream", u.addr)
+	}
+	f.metrics.looping(u.addr, true)
+}

@@ -175,20 +175,6 @@ type hostTLS struct {
 	ingress model.Name
 }
 
-// Certificates lists the usable certificates of the table, the default one included.
-func (t *Table) Certificates() map[model.Name]*Certificate {
-	out := make(map[model.Name]*Certificate)
-	for _, h := range t.tlsHosts {
-		if h.cert != nil && h.cert.TLS != nil {
-			out[h.cert.Secret] = h.cert
-		}
-	}
-	if t.defCert != nil {
-		out[t.defCert.Secret] = t.defCert
-	}
-	return out
-}
-
 // Routes calls f with every route, default backends included.
 func (t *Table) Routes(f func(*Route)) {
 	for _, h := range t.hosts {

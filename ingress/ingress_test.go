@@ -207,3 +207,16 @@ func BenchmarkLookup(b *testing.B) {
 		table.Lookup("h777.example.com", "/p1/some/page")
 	}
 }
+
+func TestSecretRefs(t *testing.T) {
+	objects := cluster(2, 1)
+	for _, i := range objects.Ingresses {
+		i.Spec.TLS = []networkingv1.IngressTLS{{Hosts: []string{"a"}, SecretName: "shared"}, {Hosts: []string{"b"}}}
+	}
+	snap, _ := model.Build(nil, objects)
+	table, _ := Build(nil, snap, Config{DefaultCertificate: model.Name{Namespace: "ops", Name: "default"}})
+	want := []model.Name{{Namespace: "default", Name: "shared"}, {Namespace: "ops", Name: "default"}}
+	if got := table.SecretRefs(); !slices.Equal(got, want) {
+		t.Errorf("SecretRefs = %v", got)
+	}
+}

@@ -218,3 +218,18 @@ func (t *Table) RedirectsToHTTPS(r *Route, host, path string) bool {
 	_, entry := t.tlsFor(host)
 	return entry != nil
 }
+
+// Secured tells whether host is served with a certificate of its own.
+func (t *Table) Secured(host string) bool {
+	_, e := t.tlsFor(host)
+	return e != nil && e.cert != nil && e.cert.TLS != nil
+}
+
+// TLSHosts calls f with every host that has a usable certificate.
+func (t *Table) TLSHosts(f func(host string, c *Certificate)) {
+	for h, e := range t.tlsHosts {
+		if e.cert != nil && e.cert.TLS != nil {
+			f(h, e.cert)
+		}
+	}
+}

@@ -80,6 +80,14 @@ func (t *Table) apply(line string) error {
 		c.Rules = append(slices.Clip(c.Rules), ParseRule(text))
 	case "-I":
 		c.Rules = append([]Rule{ParseRule(text)}, c.Rules...)
+	case "-D":
+		k := slices.Index(c.Rules, ParseRule(text))
+		if k < 0 {
+			return fmt.Errorf("no such rule in chain %s", name)
+		}
+		c.Rules = slices.Delete(slices.Clone(c.Rules), k, k+1)
+	case "-F":
+		c.Rules = nil
 	case "-X":
 		if len(c.Rules) > 0 {
 			return fmt.Errorf("chain %s is not empty", name)

@@ -1,0 +1,143 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"fairway/model"
+	"fairway/proxy"
+	"fairway/proxy/nftables"
+)
+
+// NFTables programs the nftables mode. It is used by one goroutine.
+type NFTables struct {
+	hand nftHand
+	have *nftables.Program // what the kernel holds, nil when not known
+	want *nftables.Program // what was compiled last
+}
+
+// nftHand is kernel.NFTables or its fake.
+type nftHand interface {
+	// Apply makes a Change; after an error the kernel may hold a part of it.
+	Apply(*nftables.Change) error
+	List() (*nftables.Program, error)
+	Cleanup() error
+}
+
+// NewNFTables makes the backend of the nftables mode. The kernel is listed before the
+// first Apply, so rules of an earlier run stay in force and only differences are
+// written.
+func NewNFTables(hand nftHand) *NFTables { return &NFTables{hand: hand} }
+
+// Mode is the name of the mode.
+func (b *NFTables) Mode() string { return "nftables" }
+
+// Apply compiles plan, and brings the kernel to it. When the kernel refuses the Change
+// as a whole it is listed and the Change made Service by Service.
+func (b *NFTables) Apply(ctx context.Context, plan *proxy.Plan) ([]model.Problem, error) {
+	want := nftables.Compile(b.want, plan)
+	b.want = want
+	if err := b.know(); err != nil {
+		return nil, err
+	}
+	change := nftables.Diff(b.have, want)
+	if change.Empty() {
+		b.have = want
+		return nil, nil
+	}
+	err := b.hand.Apply(change)
+	if err == nil {
+		b.have = want
+		return nil, nil
+	}
+	return b.piecemeal(ctx, want, err)
+}
+
+// know lists the kernel when what it holds is not known.
+func (b *NFTables) know() error {
+	if b.have != nil {
+		return nil
+	}
+	have, err := b.hand.List()
+	if err != nil {
+		return fmt.Errorf("nftables: list: %w", err)
+	}
+	b.have = have
+	return nil
+}
+
+// piecemeal applies what is shared first, then each Service by itself, so that one
+// refused Service does not hold up the rest. What the kernel holds is not known
+// afterwards unless all went well.
+func (b *NFTables) piecemeal(ctx context.Context, want *nftables.Program, cause error) ([]model.Problem, error) {
+	b.have = nil
+	if err := b.know(); err != nil {
+		return nil, errors.Join(cause, err)
+	}
+	change := nftables.Diff(b.have, want)
+	b.have = nil
+	before, after := change.Shared()
+	if err := b.apply(before); err != nil {
+		return nil, fmt.Errorf("nftables: %w", err)
+	}
+	problems, failed := []model.Problem(nil), 0
+	for i, part := range change.ByGroup() {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if err := b.apply(part); err != nil {
+			failed++
+			problems = append(problems, refused(change.Groups[i], err))
+		}
+	}
+	if failed > 0 && failed == len(change.Groups) {
+		return nil, fmt.Errorf("nftables: every Service was refused, first %w", cause)
+	}
+	if err := b.apply(after); err == nil && failed == 0 {
+		b.have = want
+	}
+	return problems, nil
+}
+
+func (b *NFTables) apply(c *nftables.Change) error {
+	if c.Empty() {
+		return nil
+	}
+	return b.hand.Apply(c)
+}
+
+func refused(svc model.Ref, err error) model.Problem {
+	return model.Problem{Object: svc, Reason: "RulesRefused",
+		Message: fmt.Sprintf("the kernel refused this Service's nftables elements, its earlier ones stay in force; it will be tried again: %v", err)}
+}
+
+// Audit compares the kernel with the program last applied and repairs it. The lines
+// returned are the commands that were needed.
+func (b *NFTables) Audit(context.Context) ([]string, error) {
+	if b.want == nil {
+		return nil, nil
+	}
+	b.have = nil
+	if err := b.know(); err != nil {
+		return nil, err
+	}
+	change := nftables.Diff(b.have, b.want)
+	if change.Empty() {
+		b.have = b.want
+		return nil, nil
+	}
+	lines := change.Lines()
+	if err := b.hand.Apply(change); err != nil {
+		b.have = nil
+		return lines, fmt.Errorf("nftables: repair: %w", err)
+	}
+	b.have = b.want
+	return lines, nil
+}
+
+// Cleanup removes both tables.
+func (b *NFTables) Cleanup(context.Context) error {
+	b.have, b.want = nil, nil
+	return b.hand.Cleanup()
+}

@@ -1,0 +1,175 @@
+// Package kernel_test runs stories on the real kernel: a lab of network namespaces is
+// made for each, a backend programs the node, every packet of the story is sent, and
+// what becomes of it must be what the oracle says.
+package kernel_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"fairway/loop"
+	"fairway/packet"
+	"fairway/proxy"
+	"fairway/test/netlab"
+	"fairway/test/story"
+)
+
+// mode is a backend under test.
+type mode struct {
+	name string
+	// settings changes what the mode does not know in a story's configuration.
+	settings func(*proxy.Config)
+	open     func(t *testing.T, node *netlab.Host) loop.Backend
+	// list prints the node's rules without counters, handles or order of hash tables.
+	list func(t *testing.T, node *netlab.Host) string
+}
+
+// answer is how long a packet that should be answered may take; silence is how long one
+// that should not is listened for.
+const (
+	answer  = 3 * time.Second
+	silence = 300 * time.Millisecond
+)
+
+func requireKernel(t *testing.T) {
+	t.Helper()
+	err := netlab.Missing()
+	switch {
+	case err == nil:
+	case os.Getenv("FAIRWAY_REQUIRE_KERNEL") == "1":
+		t.Fatalf("FAIRWAY_REQUIRE_KERNEL=1, but %v", err)
+	default:
+		t.Skip(err)
+	}
+}
+
+// runStories runs every story with packets through the mode.
+func runStories(t *testing.T, m mode) {
+	requireKernel(t)
+	stories := append(story.Glob(t, "testdata/*.txtar"), story.Glob(t, "../../proxy/testdata/*.txtar")...)
+	for _, s := range stories {
+		t.Run(s.Path, func(t *testing.T) { runStory(t, m, s) })
+	}
+}
+
+func runStory(t *testing.T, m mode, s *story.Story) {
+	if m.settings != nil {
+		m.settings(&s.Config)
+	}
+	plan, _ := s.Plan()
+	lab := newLab(t, plan, s.Packets)
+	b := m.open(t, lab.Node)
+	apply(t, b, plan)
+	first := m.list(t, lab.Node)
+	apply(t, m.open(t, lab.Node), plan) // as after a restart
+	if again := m.list(t, lab.Node); again != first {
+		t.Errorf("applied twice, listed differently:\n--- first\n%s--- again\n%s", first, again)
+	}
+	sendAll(t, lab, plan, s.Packets)
+	empty, _ := proxy.New(plan, emptySnapshot(), plan.Config)
+	apply(t, b, empty)
+	sendAll(t, lab, empty, s.Packets[:min(1, len(s.Packets))])
+	if err := b.Cleanup(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if left := m.list(t, lab.Node); left != "" {
+		t.Errorf("left after cleanup:\n%s", left)
+	}
+}
+
+func apply(t *testing.T, b loop.Backend, plan *proxy.Plan) {
+	t.Helper()
+	problems, err := b.Apply(context.Background(), plan)
+	if err != nil || len(problems) > 0 {
+		t.Fatalf("apply: %v %v", err, problems)
+	}
+}
+
+// sendAll sends the packets side by side: most of the time is waiting for silence.
+func sendAll(t *testing.T, lab *netlab.Lab, plan *proxy.Plan, packets []packet.Packet) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for _, p := range packets {
+		want := plan.Answer(p)
+		if want.Affinity {
+			wg.Wait() // what a client learns must not race
+			checkPacket(t, lab, p, want)
+			continue
+		}
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			checkPacket(t, lab, p, want)
+		}()
+	}
+	wg.Wait()
+}
+
+// checkPacket sends p until every choice of the verdict was seen, or once when there is
+// none.
+func checkPacket(t *testing.T, lab *netlab.Lab, p packet.Packet, want packet.Verdict) {
+	t.Helper()
+	if why := cannotSend(lab, p); why != "" {
+		t.Logf("%s: not sent: %s", p, why)
+		return
+	}
+	if want.Action != packet.Forward {
+		o, err := lab.Send(p, silence)
+		if err != nil || !agrees(want, p, o) {
+			t.Errorf("%s: %s (%v), want %s", p, o, err, want)
+		}
+		return
+	}
+	seen := map[netip.AddrPort]bool{}
+	for try := range 40 * len(want.Choices) {
+		o, err := lab.Send(p, answer)
+		if err != nil || !agrees(want, p, o) {
+			t.Errorf("%s, try %d: %s (%v), want %s", p, try+1, o, err, want)
+			return
+		}
+		seen[o.Endpoint] = true
+		if want.Affinity && try == 4 || len(seen) == len(want.Choices) && !want.Affinity {
+			break
+		}
+	}
+	if n := len(seen); want.Affinity && n != 1 || !want.Affinity && n != len(want.Choices) {
+		t.Errorf("%s: reached %d endpoints of %s", p, n, want)
+	}
+}
+
+// agrees tells whether what was seen is in the verdict.
+func agrees(want packet.Verdict, p packet.Packet, o netlab.Observation) bool {
+	switch want.Action {
+	case packet.Forward:
+		return o.Reached() && slices.ContainsFunc(want.Choices, func(c packet.Choice) bool {
+			// The node masquerades its own packets to the address they have already.
+			return c.Endpoint == o.Endpoint && (c.Masquerade == (o.Source != p.Src) || p.Local)
+		})
+	case packet.Reject:
+		return o.Refused
+	case packet.Drop:
+		return !o.Reached() && !o.Refused && o.NoRoute == ""
+	}
+	// Nobody's packet: it may find the address itself, and nobody else.
+	return !o.Reached() || o.Endpoint == p.Dst && o.Source == p.Src
+}
+
+func cannotSend(lab *netlab.Lab, p packet.Packet) string {
+	switch {
+	case p.Proto == packet.SCTP:
+		return "this kernel may have no SCTP sockets"
+	case p.Local && lab.Host(p.Src) != lab.Node:
+		return "the node has no such address"
+	case !p.Local && lab.Host(p.Src) == nil:
+		return fmt.Sprintf("nobody can have the address %s", p.Src)
+	case !p.Local && lab.Host(p.Src) == lab.Node:
+		return "only a forged packet comes to the node from its own address"
+	}
+	return ""
+}

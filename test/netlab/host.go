@@ -1,0 +1,147 @@
+package netlab
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// Host is one network namespace.
+type Host struct {
+	Name string
+
+	ns    netns.NsHandle
+	nl    *netlink.Handle
+	addrs []netip.Addr
+}
+
+// newHost makes a namespace with loopback up. addrs go on loopback.
+func newHost(name string, addrs []netip.Addr, forward bool) (*Host, error) {
+	h := &Host{Name: name, ns: netns.None()}
+	err := onThread(func() error {
+		ns, err := netns.New()
+		if err != nil {
+			return fmt.Errorf("new namespace: %w", err)
+		}
+		h.ns = ns
+		if err := sysctls(forward); err != nil {
+			return err
+		}
+		h.nl, err = netlink.NewHandle(unix.NETLINK_ROUTE)
+		return err
+	})
+	if err != nil {
+		h.close()
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	lo, err := h.up("lo")
+	if err != nil {
+		h.close()
+		return nil, err
+	}
+	for _, a := range addrs {
+		if err := h.addAddr(lo, netip.PrefixFrom(a, a.BitLen()), unix.RT_SCOPE_UNIVERSE); err != nil {
+			h.close()
+			return nil, fmt.Errorf("%s: address %s: %w", name, a, err)
+		}
+	}
+	return h, nil
+}
+
+// sysctls turns duplicate address detection off, which would keep an IPv6 address
+// silent for a second, and forwarding on where wanted.
+func sysctls(forward bool) error {
+	set := map[string]string{
+		"ipv6/conf/default/accept_dad": "0", "ipv6/conf/all/accept_dad": "0", "ipv6/conf/default/dad_transmits": "0",
+		"ipv6/conf/default/accept_ra": "0",
+	}
+	if forward {
+		set["ipv4/ip_forward"], set["ipv6/conf/all/forwarding"] = "1", "1"
+	}
+	for k, v := range set {
+		if err := os.WriteFile("/proc/sys/net/"+k, []byte(v), 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// onThread runs f on a thread of its own that may change namespace: it is never used
+// again.
+func onThread(f func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		done <- f()
+	}()
+	return <-done
+}
+
+// Do runs f in the host's namespace, on a thread of its own.
+func (h *Host) Do(f func() error) error {
+	return onThread(func() error {
+		if err := netns.Set(h.ns); err != nil {
+			return fmt.Errorf("enter %s: %w", h.Name, err)
+		}
+		return f()
+	})
+}
+
+// NS is the descriptor of the namespace, valid until the lab is closed.
+func (h *Host) NS() int { return int(h.ns) }
+
+func (h *Host) up(name string) (netlink.Link, error) {
+	link, err := h.nl.LinkByName(name)
+	if err != nil {
+		return nil, fmt.Errorf("%s: interface %s: %w", h.Name, name, err)
+	}
+	if err := h.nl.LinkSetUp(link); err != nil {
+		return nil, fmt.Errorf("%s: interface %s up: %w", h.Name, name, err)
+	}
+	return link, nil
+}
+
+func (h *Host) addAddr(link netlink.Link, p netip.Prefix, scope int) error {
+	h.addrs = append(h.addrs, p.Addr())
+	a := &netlink.Addr{IPNet: ipNet(p), Scope: scope}
+	if p.Addr().Is6() {
+		a.Flags, a.Scope = unix.IFA_F_NODAD, 0
+	}
+	return h.nl.AddrAdd(link, a)
+}
+
+// defaultVia sends what the node has no route for to the first of the clients of each
+// family, who forwards nothing: it is lost there, and yet the node has a route.
+func (h *Host) defaultVia(clients []netip.Addr, iface string) error {
+	link, err := h.nl.LinkByName(iface)
+	if err != nil {
+		return err
+	}
+	done := map[bool]bool{}
+	for _, c := range clients {
+		if done[c.Is6()] {
+			continue
+		}
+		done[c.Is6()] = true
+		r := &netlink.Route{LinkIndex: link.Attrs().Index, Gw: net.IP(c.AsSlice()), Flags: int(netlink.FLAG_ONLINK)}
+		if err := h.nl.RouteAdd(r); err != nil {
+			return fmt.Errorf("%s: default route: %w", h.Name, err)
+		}
+	}
+	return nil
+}
+
+func (h *Host) close() {
+	if h.nl != nil {
+		h.nl.Close()
+	}
+	if h.ns.IsOpen() {
+		_ = h.ns.Close()
+	}
+}

@@ -1,0 +1,170 @@
+// Package netlab makes a node with its pods, a second node and an outside client from
+// network namespaces that no route leads out of, and sends real packets through the
+// node's kernel: a Layout comes in, an Observation per packet goes out (endpoint
+// reached, source seen, refused, silence). It knows no rule and no backend.
+package netlab
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Layout says which addresses are where.
+type Layout struct {
+	// NodeAddrs are the node's own, put on its loopback interface.
+	NodeAddrs []netip.Addr
+	// Pods are the node's pods, a namespace each.
+	Pods []Pod
+	// Remote are the addresses of pods on another node, Clients those of machines
+	// outside; each group shares one namespace.
+	Remote, Clients []netip.Addr
+}
+
+// Pod is one pod of the node; Iface is the node's end of its cable, named for it when
+// empty.
+type Pod struct {
+	Addrs []netip.Addr
+	Iface string
+}
+
+// Lab is a running layout.
+type Lab struct {
+	Node    *Host
+	Pods    []*Host
+	Remote  *Host
+	Clients *Host
+
+	servers []closer
+}
+
+type closer interface{ Close() error }
+
+// gateway4 and gateway6 are the node's end of every cable; being link-local they say
+// nothing about the cluster.
+const (
+	gateway4 = "169.254.1.1/32"
+	gateway6 = "fe80::1/64"
+)
+
+// Missing tells why no lab can be made here, nil when one can.
+func Missing() error {
+	if os.Geteuid() != 0 {
+		return errors.New("network namespaces need root (run as root, or in `unshare -Urn`)")
+	}
+	return nil
+}
+
+// New builds a layout. Close takes it down.
+func New(l Layout) (*Lab, error) {
+	lab := &Lab{}
+	if err := lab.build(l); err != nil {
+		lab.Close()
+		return nil, fmt.Errorf("netlab: %w", err)
+	}
+	return lab, nil
+}
+
+func (lab *Lab) build(l Layout) error {
+	var err error
+	if lab.Node, err = newHost("node", l.NodeAddrs, true); err != nil {
+		return err
+	}
+	if lab.Clients, err = lab.attach("client", "client", l.Clients); err != nil {
+		return err
+	}
+	if lab.Remote, err = lab.attach("remote", "node2", l.Remote); err != nil {
+		return err
+	}
+	for i, p := range l.Pods {
+		iface := p.Iface
+		if iface == "" {
+			iface = fmt.Sprintf("pod%d", i)
+		}
+		h, err := lab.attach(fmt.Sprintf("pod %v", p.Addrs), iface, p.Addrs)
+		if err != nil {
+			return err
+		}
+		lab.Pods = append(lab.Pods, h)
+	}
+	return lab.Node.defaultVia(l.Clients, "client")
+}
+
+// attach makes a host and a cable between it and the node. Everything the host sends
+// goes to the node; the node sends each of addrs down the cable.
+func (lab *Lab) attach(name, iface string, addrs []netip.Addr) (*Host, error) {
+	h, err := newHost(name, nil, false)
+	if err != nil {
+		return nil, err
+	}
+	fail := func(what string, err error) (*Host, error) {
+		h.close()
+		return nil, fmt.Errorf("%s: %s: %w", name, what, err)
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = iface
+	veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(h.ns))}
+	if err := lab.Node.nl.LinkAdd(veth); err != nil {
+		return fail("cable "+iface, err)
+	}
+	near, err := lab.Node.up(iface)
+	if err != nil {
+		return fail("node's end", err)
+	}
+	far, err := h.up("eth0")
+	if err != nil {
+		return fail("its end", err)
+	}
+	for _, gw := range []string{gateway4, gateway6} {
+		if err := lab.Node.addAddr(near, netip.MustParsePrefix(gw), unix.RT_SCOPE_LINK); err != nil {
+			return fail("gateway address", err)
+		}
+	}
+	for _, a := range addrs {
+		if err := h.addAddr(far, netip.PrefixFrom(a, a.BitLen()), unix.RT_SCOPE_UNIVERSE); err != nil {
+			return fail("address "+a.String(), err)
+		}
+		if err := lab.Node.nl.RouteAdd(&netlink.Route{LinkIndex: near.Attrs().Index, Dst: ipNet(netip.PrefixFrom(a, a.BitLen())), Scope: unix.RT_SCOPE_LINK}); err != nil {
+			return fail("route to "+a.String(), err)
+		}
+	}
+	for _, gw := range []string{gateway4, gateway6} {
+		ip := net.IP(netip.MustParsePrefix(gw).Addr().AsSlice())
+		if err := h.nl.RouteAdd(&netlink.Route{LinkIndex: far.Attrs().Index, Gw: ip, Flags: int(netlink.FLAG_ONLINK)}); err != nil {
+			return fail("default route", err)
+		}
+	}
+	return h, nil
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// Host finds who has an address: the node, a pod, the other node or a client.
+func (lab *Lab) Host(a netip.Addr) *Host {
+	for _, h := range append([]*Host{lab.Node, lab.Remote, lab.Clients}, lab.Pods...) {
+		if slices.Contains(h.addrs, a) {
+			return h
+		}
+	}
+	return nil
+}
+
+// Close takes the lab down; its interfaces go with the namespaces.
+func (lab *Lab) Close() {
+	for _, s := range lab.servers {
+		_ = s.Close()
+	}
+	for _, h := range append([]*Host{lab.Node, lab.Remote, lab.Clients}, lab.Pods...) {
+		if h != nil {
+			h.close()
+		}
+	}
+}

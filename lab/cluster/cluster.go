@@ -54,6 +54,8 @@ const (
 // nodeSpaces are the namespaces every node has of its own, besides the network.
 const nodeSpaces = syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC
 
+var errInterrupted = errors.New("interrupted")
+
 // Running reports whether the parts are alive that a lab cannot do without. A
 // lab whose `up` failed or was killed may be running in part.
 func (l Lab) Running() bool {
@@ -96,7 +98,7 @@ func (l Lab) Up(ctx context.Context, o Options) error {
 	err = l.build(ctx, lab, o)
 	if err != nil && ctx.Err() != nil {
 		l.Out.Say("interrupted: taking the lab down")
-		return errors.Join(ctx.Err(), l.remove())
+		return errors.Join(errInterrupted, l.remove())
 	}
 	if err != nil {
 		return fmt.Errorf("%w\nlab %s is left as it is, its logs are in %s; `fairway-lab down --name %s` removes it",

@@ -16,7 +16,7 @@ import (
 func (l Lab) Status(ctx context.Context, out io.Writer) error {
 	lab, err := l.Dir.Load()
 	if err != nil {
-		return fmt.Errorf("there is no lab %s: %w", l.Dir.Name, err)
+		return fmt.Errorf("no lab to show; `fairway-lab list` shows those there are: %w", err)
 	}
 	proxy := "Fairway as " + lab.Fairway
 	switch {

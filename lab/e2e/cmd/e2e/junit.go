@@ -43,9 +43,9 @@ type State string
 // The states of a spec. A spec that skips itself is skipped; one that the end
 // of the run kept from starting or interrupted is unfinished.
 const (
-	Passed    State = "passed"
-	Failed    State = "failed"
-	Skipped   State = "skipped"
+	Passed     State = "passed"
+	Failed     State = "failed"
+	Skipped    State = "skipped"
 	Unfinished State = "unfinished"
 )
 

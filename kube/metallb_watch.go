@@ -41,8 +41,8 @@ func followMetalLB(ctx context.Context, client dynamic.Interface, notify func())
 		pools: newCustom("ipaddresspools", notify, ReadPool),
 		ads:   newCustom("l2advertisements", notify, ReadL2),
 	}
-	go m.pools.run(ctx, client.Resource(gv.WithResource("ipaddresspools")))
-	go m.ads.run(ctx, client.Resource(gv.WithResource("l2advertisements")))
+	go m.pools.run(ctx, client, gv)
+	go m.ads.run(ctx, client, gv)
 	return m
 }
 
@@ -87,14 +87,15 @@ func (c *custom[T]) synced() (string, bool) {
 
 // run alternates between asking whether the resource is there and a reflector's list
 // and watch, which returns when the watch is lost for good.
-func (c *custom[T]) run(ctx context.Context, client dynamic.ResourceInterface) {
+func (c *custom[T]) run(ctx context.Context, all dynamic.Interface, gv schema.GroupVersion) {
+	client := all.Resource(gv.WithResource(c.store.name))
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) },
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			return client.Watch(ctx, o)
 		},
 	}
-	r := cache.NewReflectorWithOptions(lw, &unstructured.Unstructured{}, c.store, cache.ReflectorOptions{Name: c.store.name})
+	r := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, all), &unstructured.Unstructured{}, c.store, cache.ReflectorOptions{Name: c.store.name})
 	for ctx.Err() == nil {
 		_, err := client.List(ctx, metav1.ListOptions{Limit: 1})
 		switch {

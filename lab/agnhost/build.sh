@@ -8,6 +8,6 @@ cd "$(dirname "$0")"
 root=$(cd ../.. && pwd)
 
 mkdir -p "$root/bin"
-echo "agnhost: building bin/agnhost (the first time about 3 CPU-minutes)" >&2
+echo "agnhost: building bin/agnhost (the first time 3 CPU-minutes; seconds when bin/fairway-lab was built before)" >&2
 CGO_ENABLED=0 "$root/hack/progress.sh" agnhost \
 	go build -v -ldflags '-s -w' -o "$root/bin/agnhost" k8s.io/kubernetes/test/images/agnhost

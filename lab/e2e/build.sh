@@ -14,7 +14,7 @@ v=k8s.io/component-base/version
 stamp="-X $v.gitVersion=$version -X $v.gitMajor=1 -X $v.gitMinor=${minor%%.*}"
 
 mkdir -p "$root/bin"
-echo "e2e: building bin/e2e.test from Kubernetes $version (the first time 4 to 10 CPU-minutes)" >&2
+echo "e2e: building bin/e2e.test from Kubernetes $version (the first time 2 CPU-minutes after bin/fairway-lab, 10 on its own)" >&2
 export CGO_ENABLED=0
 
 # `go test -c` compiles in silence, so what the suite imports is built first by

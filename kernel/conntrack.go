@@ -1,0 +1,198 @@
+package kernel
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"fairway/proxy"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// deleteChunk is the number of flows deleted between two looks at the context.
+const deleteChunk = 256
+
+// ctnetlink attributes (linux/netfilter/nfnetlink_conntrack.h).
+const (
+	ctaTupleOrig  = 1
+	ctaTupleReply = 2
+	ctaTupleIP    = 1
+	ctaTupleProto = 2
+	ctaProtoNum   = 1
+	ctaProtoSrc   = 2
+	ctaProtoDst   = 3
+	nfgenmsgLen   = 4
+)
+
+// DeleteFlows makes conntrack forget UDP flows in the current network namespace and
+// returns how many. The table is read once per family as a stream, so its size costs
+// time but no memory; a flow that ended meanwhile is no error.
+func DeleteFlows(ctx context.Context, flows []proxy.Flow) (int, error) {
+	local, err := LocalAddrs()
+	if err != nil {
+		return 0, err
+	}
+	total := 0
+	var errs []error
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		m := newFlowMatcher(flows, local, family == unix.AF_INET6)
+		if len(m.keep) == 0 {
+			continue
+		}
+		n, err := m.delete(ctx, family)
+		total += n
+		if err != nil {
+			errs = append(errs, fmt.Errorf("conntrack: %w", err))
+		}
+	}
+	return total, errors.Join(errs...)
+}
+
+// flowMatcher finds the flows to delete: by original destination, less those answered
+// from a kept endpoint.
+type flowMatcher struct {
+	keep map[netip.AddrPort][]netip.AddrPort
+}
+
+func newFlowMatcher(flows []proxy.Flow, local []netip.Addr, v6 bool) flowMatcher {
+	m := flowMatcher{map[netip.AddrPort][]netip.AddrPort{}}
+	for _, f := range flows {
+		if f.Dst.Addr().Is6() != v6 {
+			continue
+		}
+		if !f.Dst.Addr().IsUnspecified() {
+			m.keep[f.Dst] = f.Keep
+			continue
+		}
+		for _, a := range local {
+			at := netip.AddrPortFrom(a, f.Dst.Port())
+			if _, named := m.keep[at]; a.Is6() == v6 && !named {
+				m.keep[at] = f.Keep
+			}
+		}
+	}
+	return m
+}
+
+func (m flowMatcher) delete(ctx context.Context, family uint8) (int, error) {
+	var stale [][]byte
+	// An interrupted dump may have missed flows; a second one sees them.
+	for try := range 3 {
+		list, err := m.find(family)
+		stale = append(stale, list...)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, netlink.ErrDumpInterrupted) || try == 2 {
+			return 0, err
+		}
+	}
+	deleted := 0
+	for chunk := range slices.Chunk(stale, deleteChunk) {
+		if err := ctx.Err(); err != nil {
+			return deleted, err
+		}
+		for _, raw := range chunk {
+			req := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_CTNETLINK<<8|nl.IPCTNL_MSG_CT_DELETE, unix.NLM_F_ACK)
+			req.AddData(&nl.Nfgenmsg{NfgenFamily: family, Version: nl.NFNETLINK_V0})
+			req.AddRawData(raw)
+			_, err := req.Execute(unix.NETLINK_NETFILTER, 0)
+			switch {
+			case err == nil:
+				deleted++
+			case !errors.Is(err, unix.ENOENT):
+				return deleted, err
+			}
+		}
+	}
+	return deleted, nil
+}
+
+// find returns the attributes of each stale flow, which name it to the kernel.
+func (m flowMatcher) find(family uint8) ([][]byte, error) {
+	req := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_CTNETLINK<<8|nl.IPCTNL_MSG_CT_GET, unix.NLM_F_DUMP)
+	req.AddData(&nl.Nfgenmsg{NfgenFamily: family, Version: nl.NFNETLINK_V0})
+	var stale [][]byte
+	err := req.ExecuteIter(unix.NETLINK_NETFILTER, 0, func(msg []byte) bool {
+		if len(msg) > nfgenmsgLen && m.stale(msg[nfgenmsgLen:]) {
+			stale = append(stale, slices.Clone(msg[nfgenmsgLen:]))
+		}
+		return true
+	})
+	return stale, err
+}
+
+func (m flowMatcher) stale(attrs []byte) bool {
+	var orig, reply tuple
+	eachAttr(attrs, func(kind uint16, value []byte) {
+		switch kind {
+		case ctaTupleOrig:
+			orig = readTuple(value)
+		case ctaTupleReply:
+			reply = readTuple(value)
+		}
+	})
+	if orig.proto != unix.IPPROTO_UDP {
+		return false
+	}
+	keep, ours := m.keep[orig.dst]
+	return ours && !slices.Contains(keep, reply.src)
+}
+
+// tuple is one direction of a flow.
+type tuple struct {
+	proto    uint8
+	src, dst netip.AddrPort
+}
+
+func readTuple(attrs []byte) tuple {
+	var t tuple
+	var src, dst netip.Addr
+	var from, to uint16
+	eachAttr(attrs, func(kind uint16, value []byte) {
+		switch kind {
+		case ctaTupleIP: // inside, odd numbers are sources and even ones destinations, of either family
+			eachAttr(value, func(kind uint16, value []byte) {
+				a, _ := netip.AddrFromSlice(value)
+				if kind%2 == 1 {
+					src = a
+				} else {
+					dst = a
+				}
+			})
+		case ctaTupleProto:
+			eachAttr(value, func(kind uint16, value []byte) {
+				switch {
+				case kind == ctaProtoNum && len(value) >= 1:
+					t.proto = value[0]
+				case kind == ctaProtoSrc && len(value) >= 2:
+					from = binary.BigEndian.Uint16(value)
+				case kind == ctaProtoDst && len(value) >= 2:
+					to = binary.BigEndian.Uint16(value)
+				}
+			})
+		}
+	})
+	t.src, t.dst = netip.AddrPortFrom(src, from), netip.AddrPortFrom(dst, to)
+	return t
+}
+
+// eachAttr walks netlink attributes: length and type in the machine's order, values
+// padded to four bytes. The type's two highest bits are flags.
+func eachAttr(b []byte, f func(kind uint16, value []byte)) {
+	for len(b) >= unix.SizeofNlAttr {
+		size := int(binary.NativeEndian.Uint16(b))
+		kind := binary.NativeEndian.Uint16(b[2:]) & 0x3fff
+		if size < unix.SizeofNlAttr || size > len(b) {
+			return
+		}
+		f(kind, b[unix.SizeofNlAttr:size])
+		b = b[min((size+3)&^3, len(b)):]
+	}
+}

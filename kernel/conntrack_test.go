@@ -1,0 +1,98 @@
+package kernel_test
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"testing"
+
+	"fairway/kernel"
+	"fairway/proxy"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// TestDeleteFlows: of many flows in a namespace of its own exactly the stale ones go.
+func TestDeleteFlows(t *testing.T) {
+	inNamespace(t)
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr, _ := netlink.ParseAddr("172.30.0.11/32")
+	if err := netlink.AddrAdd(lo, addr); err != nil {
+		t.Fatal(err)
+	}
+	vip, v6, node, far := "10.96.0.53", "fd00:96::53", "172.30.0.11", "192.0.2.9"
+	for row, f := range []struct {
+		proto    uint8
+		dst      string
+		port     uint16
+		endpoint string
+		target   uint16
+		n        int
+	}{
+		{unix.IPPROTO_UDP, vip, 53, "10.244.1.1", 5353, 3},     // kept
+		{unix.IPPROTO_UDP, vip, 53, "10.244.1.2", 5353, 600},   // endpoint gone
+		{unix.IPPROTO_UDP, vip, 53, "10.244.1.1", 9953, 4},     // target port changed
+		{unix.IPPROTO_UDP, vip, 53, vip, 53, 5},                // begun before any endpoint
+		{unix.IPPROTO_UDP, vip, 54, "10.244.1.2", 5353, 6},     // another port
+		{unix.IPPROTO_TCP, vip, 53, "10.244.1.2", 5353, 7},     // TCP
+		{unix.IPPROTO_UDP, node, 30053, "10.244.1.2", 5353, 8}, // NodePort here
+		{unix.IPPROTO_UDP, far, 30053, far, 30053, 9},          // somebody else's port
+		{unix.IPPROTO_UDP, v6, 53, "fd00:244::2", 5353, 10},    // IPv6
+	} {
+		for i := range f.n {
+			addFlow(t, f.proto, f.dst, f.port, f.endpoint, f.target, uint16(20000+row*1000+i))
+		}
+	}
+	keep := []netip.AddrPort{netip.MustParseAddrPort("10.244.1.1:5353")}
+	got, err := kernel.DeleteFlows(context.Background(), []proxy.Flow{
+		{Dst: netip.MustParseAddrPort("10.96.0.53:53"), Keep: keep},
+		{Dst: netip.MustParseAddrPort("0.0.0.0:30053")},
+		{Dst: netip.MustParseAddrPort("[fd00:96::53]:53")},
+	})
+	if want := 600 + 4 + 5 + 8 + 10; err != nil || got != want {
+		t.Errorf("deleted %d, want %d (%v)", got, want, err)
+	}
+	left := 0
+	for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
+		list, err := netlink.ConntrackTableList(netlink.ConntrackTable, family)
+		if err != nil {
+			t.Fatal(err)
+		}
+		left += len(list)
+	}
+	if want := 3 + 6 + 7 + 9; left != want {
+		t.Errorf("%d flows left, want %d", left, want)
+	}
+}
+
+// addFlow puts a flow into conntrack as NAT would have made it.
+func addFlow(t *testing.T, proto uint8, dst string, port uint16, endpoint string, target, from uint16) {
+	t.Helper()
+	client, family := net.ParseIP("192.0.2.1"), netlink.InetFamily(unix.AF_INET)
+	if net.ParseIP(dst).To4() == nil {
+		client, family = net.ParseIP("2001:db8::1"), unix.AF_INET6
+	}
+	ip := func(s string) net.IP { // of IPv4 in 4 bytes
+		return netip.MustParseAddr(s).AsSlice()
+	}
+	if client.To4() != nil {
+		client = client.To4()
+	}
+	flow := &netlink.ConntrackFlow{FamilyType: uint8(family), TimeOut: 300,
+		Forward: netlink.IPTuple{Protocol: proto, SrcIP: client, DstIP: ip(dst), SrcPort: from, DstPort: port},
+		Reverse: netlink.IPTuple{Protocol: proto, SrcIP: ip(endpoint), DstIP: client, SrcPort: target, DstPort: from},
+	}
+	if proto == unix.IPPROTO_TCP {
+		flow.ProtoInfo = &netlink.ProtoInfoTCP{State: established}
+	}
+	if err := netlink.ConntrackCreate(netlink.ConntrackTable, family, flow); err != nil {
+		t.Fatalf("adding a flow to %s:%d: %v", dst, port, err)
+	}
+}
+
+// established is TCP_CONNTRACK_ESTABLISHED.
+const established = 3

@@ -68,12 +68,14 @@ type forwarder struct {
 	own     func(netip.AddrPort) bool
 	flight  singleflight.Group
 	failed  chan *upstream
+	fresh   chan struct{} // an upstream was added that is not checked for a loop
 
 	routes atomic.Pointer[[]*route]
 
 	mu        sync.Mutex
 	cfg       dns.ForwardConfig
 	upstreams map[netip.AddrPort]*upstream
+	warned    map[string]bool
 	serial    int
 }
 
@@ -89,7 +91,8 @@ type route struct {
 func newForwarder(cfg Config, probe string, m *metrics, own func(netip.AddrPort) bool) *forwarder {
 	f := &forwarder{
 		timeout: cfg.UpstreamTimeout, log: cfg.Log, metrics: m, probe: probe, own: own,
-		failed: make(chan *upstream, 64), upstreams: map[netip.AddrPort]*upstream{},
+		failed: make(chan *upstream, 64), fresh: make(chan struct{}, 1),
+		upstreams: map[netip.AddrPort]*upstream{}, warned: map[string]bool{},
 	}
 	f.routes.Store(&[]*route{})
 	f.configure(cfg.Forward)
@@ -136,7 +139,7 @@ func (f *forwarder) resolveUpstreams(r dns.Route) []*upstream {
 		if strings.HasPrefix(to, "/") {
 			conf, err := wire.ClientConfigFromFile(to)
 			if err != nil {
-				f.log.Warn("dns: upstreams not read", "file", to, "error", err)
+				f.warnOnce("upstreams not read: " + err.Error())
 				continue
 			}
 			addrs = conf.Servers
@@ -144,7 +147,7 @@ func (f *forwarder) resolveUpstreams(r dns.Route) []*upstream {
 		for _, s := range addrs {
 			a, err := dns.ParseUpstream(s)
 			if err != nil {
-				f.log.Warn("dns: upstream left out", "upstream", s, "error", err)
+				f.warnOnce("upstream left out: " + err.Error())
 				continue
 			}
 			if u := f.upstream(a, r.HealthCheck); !slices.Contains(out, u) {
@@ -155,6 +158,15 @@ func (f *forwarder) resolveUpstreams(r dns.Route) []*upstream {
 	return out
 }
 
+// warnOnce keeps what is found again at every reload out of the log. The caller holds
+// mu.
+func (f *forwarder) warnOnce(what string) {
+	if !f.warned[what] {
+		f.warned[what] = true
+		f.log.Warn("dns: " + what)
+	}
+}
+
 func (f *forwarder) upstream(a netip.AddrPort, interval time.Duration) *upstream {
 	u := f.upstreams[a]
 	if u == nil {
@@ -162,6 +174,10 @@ func (f *forwarder) upstream(a netip.AddrPort, interval time.Duration) *upstream
 		u = &upstream{addr: a, interval: max(interval, 100*time.Millisecond), probe: fmt.Sprintf("%d.%s.", f.serial, f.probe)}
 		u.unchecked.Store(true)
 		f.upstreams[a] = u
+		select {
+		case f.fresh <- struct{}{}:
+		default:
+		}
 	}
 	return u
 }

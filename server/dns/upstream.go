@@ -81,13 +81,14 @@ func echoes(m, q *wire.Msg) bool {
 func (f *forwarder) run(ctx context.Context) {
 	reload := time.NewTicker(reloadInterval)
 	defer reload.Stop()
-	f.checkLoops(ctx)
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case u := <-f.failed:
 			go f.recover(ctx, u)
+		case <-f.fresh:
+			f.checkLoops(ctx)
 		case <-reload.C:
 			f.mu.Lock()
 			cfg := f.cfg

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -27,13 +28,15 @@ type Announcer struct {
 	// interface; nil is DefaultSkip.
 	Skip []string
 
-	mu     sync.Mutex
-	want   map[netip.Addr][]string
-	ports  map[string]*port
-	bursts []burst
-	wake   chan struct{}
-	claims map[netip.Addr]bool // other stations' claims since the Lease lapsed
-	leased bool
+	mu   sync.Mutex
+	want map[netip.Addr][]string
+	// applied is false until want was applied without an error.
+	applied bool
+	ports   map[string]*port
+	bursts  []burst
+	wake    chan struct{}
+	claims  map[netip.Addr]bool // other stations' claims since the Lease lapsed
+	leased  bool
 
 	sent      atomic.Uint64
 	conflicts atomic.Uint64
@@ -65,8 +68,13 @@ const (
 func (a *Announcer) Set(want map[netip.Addr][]string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.applied && maps.EqualFunc(a.want, want, slices.Equal) {
+		return nil // Run looks after the interfaces
+	}
 	a.want = want
-	return a.apply()
+	err := a.apply()
+	a.applied = err == nil
+	return err
 }
 
 // apply brings ports and answers in line with want and the interfaces there are.

@@ -128,36 +128,41 @@ func (n *NodeLeases) renewed(sent time.Duration) {
 func (n *NodeLeases) renew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, (n.Times.Duration-n.Times.Margin)/2)
 	defer cancel()
-	leases := n.Client.Leases(n.Namespace)
+	var err error
 	for range 3 {
-		if n.mine == nil {
-			l, err := leases.Get(ctx, nodeLeasePrefix+n.Node, metav1.GetOptions{})
-			if apierrors.IsNotFound(err) {
-				l, err = leases.Create(ctx, n.fill(&coordinationv1.Lease{}), metav1.CreateOptions{})
-				if apierrors.IsAlreadyExists(err) {
-					continue
-				}
-				if err == nil {
-					n.mine = l
-					return nil
-				}
-			}
-			if err != nil {
-				return fmt.Errorf("Lease %s/%s%s: %w", n.Namespace, nodeLeasePrefix, n.Node, err)
-			}
-			n.mine = l
-		}
-		l, err := leases.Update(ctx, n.fill(n.mine.DeepCopy()), metav1.UpdateOptions{})
-		if err == nil {
-			n.mine = l
+		if err = n.write(ctx); err == nil {
 			return nil
 		}
-		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("Lease %s/%s%s: %w", n.Namespace, nodeLeasePrefix, n.Node, err)
+		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !apierrors.IsAlreadyExists(err) {
+			break
 		}
 		n.mine = nil
 	}
-	return fmt.Errorf("Lease %s/%s%s: others keep writing it", n.Namespace, nodeLeasePrefix, n.Node)
+	return fmt.Errorf("%s/%s%s: Lease: %w", n.Namespace, nodeLeasePrefix, n.Node, err)
+}
+
+// write updates the Lease as last seen, or creates it.
+func (n *NodeLeases) write(ctx context.Context) error {
+	leases := n.Client.Leases(n.Namespace)
+	if n.mine == nil {
+		l, err := leases.Get(ctx, nodeLeasePrefix+n.Node, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			l, err = leases.Create(ctx, n.fill(&coordinationv1.Lease{}), metav1.CreateOptions{})
+			if err == nil {
+				n.mine = l
+			}
+			return err
+		}
+		if err != nil {
+			return err
+		}
+		n.mine = l
+	}
+	l, err := leases.Update(ctx, n.fill(n.mine.DeepCopy()), metav1.UpdateOptions{})
+	if err == nil {
+		n.mine = l
+	}
+	return err
 }
 
 // fill sets what a renewal writes. Times in the object are for people; nobody's
@@ -182,7 +187,7 @@ func (n *NodeLeases) fill(l *coordinationv1.Lease) *coordinationv1.Lease {
 func (n *NodeLeases) Leave(ctx context.Context) error {
 	err := n.Client.Leases(n.Namespace).Delete(ctx, nodeLeasePrefix+n.Node, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("Lease %s/%s%s: %w", n.Namespace, nodeLeasePrefix, n.Node, err)
+		return fmt.Errorf("%s/%s%s: Lease: %w", n.Namespace, nodeLeasePrefix, n.Node, err)
 	}
 	return nil
 }

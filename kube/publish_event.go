@@ -38,7 +38,7 @@ func apiVersion(kind string) string {
 }
 
 // writeEvent tells one Problem as an event of type Warning. Its name follows from what
-// it says, so that a restart, or the next leader, counts up the same event.
+// it says, so that a restart, or the next leader, only moves the time of the same event.
 func (p *Publisher) writeEvent(ctx context.Context, pr model.Problem) error {
 	if apiVersion(pr.Object.Kind) == "" {
 		return nil
@@ -47,7 +47,7 @@ func (p *Publisher) writeEvent(ctx context.Context, pr model.Problem) error {
 	client := p.Events.Events(e.Namespace)
 	_, err := client.Create(ctx, e, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		return p.countUp(ctx, e)
+		return p.seenAgain(ctx, e)
 	}
 	if apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		return nil // the namespace is gone: so is the reader
@@ -58,17 +58,13 @@ func (p *Publisher) writeEvent(ctx context.Context, pr model.Problem) error {
 	return nil
 }
 
-func (p *Publisher) countUp(ctx context.Context, e *corev1.Event) error {
-	client := p.Events.Events(e.Namespace)
-	old, err := client.Get(ctx, e.Name, metav1.GetOptions{})
-	if err != nil {
-		return fmt.Errorf("event %s/%s: %w", e.Namespace, e.Name, err)
-	}
-	patch, err := json.Marshal(map[string]any{"count": old.Count + 1, "lastTimestamp": e.LastTimestamp})
+// seenAgain moves the time of an event that another run has told already.
+func (p *Publisher) seenAgain(ctx context.Context, e *corev1.Event) error {
+	patch, err := json.Marshal(map[string]any{"lastTimestamp": e.LastTimestamp})
 	if err != nil {
 		return err
 	}
-	if _, err = client.Patch(ctx, e.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err = p.Events.Events(e.Namespace).Patch(ctx, e.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		return fmt.Errorf("event %s/%s: %w", e.Namespace, e.Name, err)
 	}
 	return nil

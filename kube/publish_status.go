@@ -32,7 +32,7 @@ func (p *Publisher) writeService(ctx context.Context, w lb.Want) (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("Service %s: %w", n, err)
+		return false, fmt.Errorf("%s: Service: %w", n, err)
 	}
 	if stale(s, w) {
 		return false, nil
@@ -81,7 +81,7 @@ func (p *Publisher) setFinalizers(ctx context.Context, s *corev1.Service, list [
 	}
 	out, err := p.patchService(ctx, s, map[string]any{"metadata": map[string]any{"resourceVersion": s.ResourceVersion, "finalizers": list}})
 	if err != nil {
-		return nil, fmt.Errorf("Service %s/%s: finalizers: %w", s.Namespace, s.Name, err)
+		return nil, fmt.Errorf("%s/%s: Service finalizers: %w", s.Namespace, s.Name, err)
 	}
 	return out, nil
 }
@@ -101,7 +101,7 @@ func (p *Publisher) writeServiceStatus(ctx context.Context, s *corev1.Service, w
 		"status":   map[string]any{"loadBalancer": map[string]any{"ingress": want}, "conditions": conditions},
 	}, "status")
 	if err != nil {
-		return nil, fmt.Errorf("Service %s/%s: status: %w", s.Namespace, s.Name, err)
+		return nil, fmt.Errorf("%s/%s: Service status: %w", s.Namespace, s.Name, err)
 	}
 	return out, nil
 }
@@ -156,7 +156,7 @@ func (p *Publisher) writeIngress(ctx context.Context, w IngressStatus) (bool, er
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("Ingress %s: %w", n, err)
+		return false, fmt.Errorf("%s: Ingress: %w", n, err)
 	}
 	want := []networkingv1.IngressLoadBalancerIngress{}
 	for _, a := range w.Addrs {
@@ -176,7 +176,7 @@ func (p *Publisher) writeIngress(ctx context.Context, w IngressStatus) (bool, er
 		return false, err
 	}
 	if _, err = client.Patch(ctx, n.Name, types.MergePatchType, data, metav1.PatchOptions{}, "status"); err != nil {
-		return false, fmt.Errorf("Ingress %s: status: %w", n, err)
+		return false, fmt.Errorf("%s: Ingress status: %w", n, err)
 	}
 	return true, nil
 }

@@ -81,17 +81,24 @@ func (b *NFTables) piecemeal(ctx context.Context, want *nftables.Program, cause 
 	if err := b.apply(before); err != nil {
 		return nil, fmt.Errorf("nftables: %w", err)
 	}
-	problems, failed := []model.Problem(nil), 0
+	var problems []model.Problem
+	tried, failed := 0, 0
 	for i, part := range change.ByGroup() {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
+		if part.Empty() {
+			continue
+		}
+		tried++
 		if err := b.apply(part); err != nil {
 			failed++
-			problems = append(problems, refused(change.Groups[i], err))
+			for _, svc := range change.Groups[i] {
+				problems = append(problems, refused(svc, err))
+			}
 		}
 	}
-	if failed > 0 && failed == len(change.Groups) {
+	if failed > 1 && failed == tried {
 		return nil, fmt.Errorf("nftables: every Service was refused, first %w", cause)
 	}
 	if err := b.apply(after); err == nil && failed == 0 {

@@ -16,13 +16,8 @@ func (c *Change) Shared() (before, after *Change) {
 	return c.only(early), c.only(late)
 }
 
-// Group is the part of the Change that group i owns. Once the Change's shared part is
-// applied it can be applied by itself.
-func (c *Change) Group(i int) *Change {
-	return c.only(func(o Op) bool { return o.Group == int32(i) })
-}
-
-// ByGroup is Group for each of Groups, made in one pass.
+// ByGroup is the part of the Change that each of Groups owns. Once the Change's shared
+// part is applied it can be applied by itself.
 func (c *Change) ByGroup() []*Change {
 	out := make([]*Change, len(c.Groups))
 	for i := range out {
@@ -49,7 +44,9 @@ func (c *Change) Chunks(limit int, first model.Name) []*Change {
 	}
 	before, after := c.Shared()
 	groups := c.ByGroup()
-	at := slices.IndexFunc(c.Groups, func(r model.Ref) bool { return r.Name == first })
+	at := slices.IndexFunc(c.Groups, func(g []model.Ref) bool {
+		return slices.ContainsFunc(g, func(r model.Ref) bool { return r.Name == first })
+	})
 	if at > 0 {
 		g := groups[at]
 		copy(groups[1:at+1], groups[:at])

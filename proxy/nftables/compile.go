@@ -13,7 +13,7 @@ import (
 func Compile(prev *Program, plan *proxy.Plan) *Program {
 	c := compiler{cfg: plan.Config, primary: [2]netip.Addr{plan.PrimaryIP(false), plan.PrimaryIP(true)}}
 	p := &Program{
-		V4: true, settings: c.settings(),
+		V4: true, V6: c.dropsIn(true), settings: c.settings(),
 		parts:  make([]*Part, 0, len(plan.Ports)),
 		byPort: make(map[*proxy.ServicePort]*Part, len(plan.Ports)),
 		byUse:  map[use]*Chain{},
@@ -48,6 +48,12 @@ func (c *compiler) primaryIP(v6 bool) netip.Addr {
 		return c.primary[1]
 	}
 	return c.primary[0]
+}
+
+// dropsIn tells whether unallocated addresses of a family are dropped, which needs its
+// table even while no Service is in it.
+func (c *compiler) dropsIn(v6 bool) bool {
+	return c.cfg.RejectUnknownPorts && slices.ContainsFunc(c.cfg.ServiceCIDRs, func(p netip.Prefix) bool { return p.Addr().Is6() == v6 })
 }
 
 // settings prints what chains and elements are made from besides ServicePorts.

@@ -42,10 +42,11 @@ type Op struct {
 // NoGroup marks an Op that no single Service owns.
 const NoGroup int32 = -1
 
-// Change is the way from one Program to another. Ops are sorted by Action.
+// Change is the way from one Program to another. Ops are sorted by Action. A group is
+// one Service, or several between which a frontend moves; some groups may be empty.
 type Change struct {
 	Ops    []Op
-	Groups []model.Ref
+	Groups [][]model.Ref
 }
 
 // Empty tells whether there is nothing to do.
@@ -66,13 +67,14 @@ func Diff(have, want *Program) *Change {
 	d.sets(d.alive(oldParts), newParts)
 	d.chains(d.alive(oldParts), newParts)
 	d.elems(d.alive(oldParts), newParts)
-	slices.SortStableFunc(d.change.Ops, func(a, b Op) int { return int(a.Action) - int(b.Action) })
-	return d.change
+	d.joinGroups()
+	return d.change.sorted()
 }
 
 type differ struct {
 	change *Change
 	groups map[model.Ref]int32
+	joined [][2]int32 // groups that must go together
 	want   *Program
 	reset  [2]bool // by family: have's table is deleted whole
 }
@@ -96,17 +98,53 @@ func (p *Program) without(o *Program) []*Part {
 }
 
 func (d *differ) op(op Op, owner model.Ref) {
-	op.Group = NoGroup
-	if owner != (model.Ref{}) {
-		g, ok := d.groups[owner]
-		if !ok {
-			g = int32(len(d.change.Groups))
-			d.groups[owner] = g
-			d.change.Groups = append(d.change.Groups, owner)
-		}
-		op.Group = g
-	}
+	op.Group = d.group(owner)
 	d.change.Ops = append(d.change.Ops, op)
+}
+
+func (d *differ) group(owner model.Ref) int32 {
+	if owner == (model.Ref{}) {
+		return NoGroup
+	}
+	g, ok := d.groups[owner]
+	if !ok {
+		g = int32(len(d.change.Groups))
+		d.groups[owner] = g
+		d.change.Groups = append(d.change.Groups, []model.Ref{owner})
+	}
+	return g
+}
+
+// joinGroups makes one group of those between which an element moves: what the old
+// owner removes may be in use until the new one has taken over.
+func (d *differ) joinGroups() {
+	if len(d.joined) == 0 {
+		return
+	}
+	root := make([]int32, len(d.change.Groups))
+	for i := range root {
+		root[i] = int32(i)
+	}
+	find := func(g int32) int32 {
+		for root[g] != g {
+			g = root[g]
+		}
+		return g
+	}
+	for _, j := range d.joined {
+		from, to := find(j[0]), find(j[1])
+		if from == to {
+			continue
+		}
+		root[from] = to
+		d.change.Groups[to] = append(d.change.Groups[to], d.change.Groups[from]...)
+		d.change.Groups[from] = nil
+	}
+	for i := range d.change.Ops {
+		if o := &d.change.Ops[i]; o.Group != NoGroup {
+			o.Group = find(o.Group)
+		}
+	}
 }
 
 // tables adds and deletes whole tables, and tells which of have's tables are gone.
@@ -291,6 +329,9 @@ func (d *differ) elem(have map[elemID]*owned[Elem], e Elem, owner model.Ref) {
 			same := h.value == e
 			if !h.kept && !same {
 				d.op(Op{Action: DelElem, V6: e.V6, Elem: h.value}, owner)
+				if from, to := d.group(h.owner), d.group(owner); from != to && from != NoGroup {
+					d.joined = append(d.joined, [2]int32{from, to})
+				}
 			}
 			h.kept = true
 			if same {

@@ -202,3 +202,26 @@ func (e Learn) text(v6 bool) string {
 func (e DNAT) text(bool) string {
 	return fmt.Sprintf("meta l4proto %s dnat to %s", e.Proto, e.To)
 }
+
+// Refers lists the sets and the chain a rule needs to be there.
+func (r Rule) Refers() (sets []string, chain string) {
+	for _, e := range r {
+		switch e := e.(type) {
+		case VMap:
+			sets = append(sets, e.Set.String())
+		case DNATMap:
+			sets = append(sets, e.Set.String())
+		case InSet:
+			sets = append(sets, e.Set.String())
+		case Known:
+			sets = append(sets, e.Set)
+		case Learn:
+			sets = append(sets, e.Set)
+		case Goto:
+			chain = e.Chain
+		case Jump:
+			chain = e.Chain
+		}
+	}
+	return sets, chain
+}

@@ -33,9 +33,10 @@ func Announce(snap *model.Snapshot, cfg Config, live map[string]bool) ([]Announc
 	var problems []model.Problem
 	for addr, svcs := range f.holders {
 		an := Announcement{Addr: addr, Services: svcs, Pool: f.pools.of(addr)}
-		var whys []Why
-		an.Node, whys = Owner(addr, f.candidates(an))
+		candidates := f.candidates(an)
+		an.Node = choose(addr, candidates)
 		if an.Node == "" && an.Pool != nil {
+			_, whys := Owner(addr, candidates)
 			problems = append(problems, f.unannounced(an, whys)...)
 		} else if an.Node != "" {
 			an.Interfaces = f.interfaces(an)

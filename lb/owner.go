@@ -26,15 +26,7 @@ type Why struct {
 // the same candidates agree without talking, and a node that leaves moves only its own
 // addresses. The node is empty when all are blocked. Whys are in node order.
 func Owner(addr netip.Addr, candidates []Candidate) (string, []Why) {
-	node, score := "", uint64(0)
-	for _, c := range candidates {
-		if c.Blocked != "" {
-			continue
-		}
-		if s := rendezvous(c.Node, addr); node == "" || s > score || s == score && c.Node < node {
-			node, score = c.Node, s
-		}
-	}
+	node := choose(addr, candidates)
 	whys := make([]Why, 0, len(candidates))
 	for _, c := range candidates {
 		w := Why{Node: c.Node, Reason: c.Blocked}
@@ -48,6 +40,20 @@ func Owner(addr netip.Addr, candidates []Candidate) (string, []Why) {
 	}
 	slices.SortFunc(whys, func(a, b Why) int { return cmp.Compare(a.Node, b.Node) })
 	return node, whys
+}
+
+// choose is Owner without the reasons, which cost more than the choice.
+func choose(addr netip.Addr, candidates []Candidate) string {
+	node, score := "", uint64(0)
+	for _, c := range candidates {
+		if c.Blocked != "" {
+			continue
+		}
+		if s := rendezvous(c.Node, addr); node == "" || s > score || s == score && c.Node < node {
+			node, score = c.Node, s
+		}
+	}
+	return node
 }
 
 // rendezvous is FNV-1a over node and address, mixed once more because FNV's high bits

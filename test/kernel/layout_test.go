@@ -33,8 +33,9 @@ func newLab(t *testing.T, plan *proxy.Plan, packets []packet.Packet) *netlab.Lab
 	for _, p := range packets {
 		l.source(p)
 	}
-	if len(l.Clients) == 0 {
-		l.add(&l.Clients, netip.MustParseAddr("203.0.113.250"))
+	// The node's default route leads to the first client of a family.
+	for _, a := range []string{"203.0.113.250", "2001:db8:113::250"} {
+		l.add(&l.Clients, netip.MustParseAddr(a))
 	}
 	lab, err := netlab.New(l.Layout)
 	if err != nil {

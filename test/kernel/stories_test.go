@@ -53,6 +53,7 @@ func requireKernel(t *testing.T) {
 func runStories(t *testing.T, m mode) {
 	requireKernel(t)
 	stories := append(story.Glob(t, "testdata/*.txtar"), story.Glob(t, "../../proxy/testdata/*.txtar")...)
+	stories = append(stories, story.Glob(t, "../../proxy/*/testdata/*.txtar")...) // every mode's own
 	for _, s := range stories {
 		t.Run(s.Path, func(t *testing.T) { runStory(t, m, s) })
 	}

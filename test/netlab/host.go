@@ -55,11 +55,16 @@ func newHost(name string, addrs []netip.Addr, forward bool) (*Host, error) {
 }
 
 // sysctls turns duplicate address detection off, which would keep an IPv6 address
-// silent for a second, and forwarding on where wanted.
+// silent for a second, and forwarding on where wanted. Redirects are off: the node
+// would send one for each packet that leaves the way it came, and they use up the rate
+// of ICMP errors, rejections among them; that rate is not limited here.
 func sysctls(forward bool) error {
 	set := map[string]string{
 		"ipv6/conf/default/accept_dad": "0", "ipv6/conf/all/accept_dad": "0", "ipv6/conf/default/dad_transmits": "0",
 		"ipv6/conf/default/accept_ra": "0",
+		"ipv4/icmp_ratelimit":         "0", "ipv6/icmp/ratelimit": "0",
+		"ipv4/conf/all/send_redirects": "0", "ipv4/conf/default/send_redirects": "0",
+		"ipv4/icmp_ratelimit": "0", "ipv6/icmp/ratelimit": "0",
 	}
 	if forward {
 		set["ipv4/ip_forward"], set["ipv6/conf/all/forwarding"] = "1", "1"

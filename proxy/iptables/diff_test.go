@@ -2,6 +2,7 @@ package iptables
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"fairway/model"
 	"fairway/proxy"
+	"fairway/test/random"
 )
 
 // TestRuleCount is kube-proxy's own count of rules with a cluster CIDR: nat
@@ -75,8 +77,8 @@ func sorted(p *Program, v6 bool) []Table {
 // or in batches, the listing is the wanted Program, and a second Diff finds nothing.
 func TestDiffArrives(t *testing.T) {
 	for seed := range uint64(60) {
-		w := newWorld(seed)
-		cfg := w.config()
+		r := rand.New(rand.NewPCG(seed, 2))
+		cfg, objects := randomSettings(r), random.Cluster(r)
 		kernel, err := Parse("*filter\n-A INPUT -p tcp -m multiport --dports 1,2 -j OTHER\n:OTHER\nCOMMIT\n", seed%2 == 1)
 		if err != nil {
 			t.Fatal(err)
@@ -84,13 +86,14 @@ func TestDiffArrives(t *testing.T) {
 		have, v6 := kernel, seed%2 == 1
 		var plan *proxy.Plan
 		for step := range 5 {
-			if w.chance(20) {
-				cfg = w.config()
+			if r.IntN(5) == 0 {
+				cfg = randomSettings(r)
 			}
-			plan = w.plan(plan, w.objects(w.IntN(7)+1), cfg)
+			plan = planFor(plan, objects, cfg)
+			objects = random.Change(r, objects)
 			want := Compile(have, plan, Options{})
 			c := Diff(have, want, v6)
-			for _, in := range batches(c, 1+w.IntN(4)) {
+			for _, in := range batches(c, 1+r.IntN(4)) {
 				if kernel, err = kernel.Apply(in, v6); err != nil {
 					t.Fatalf("seed %d step %d: %v\n%s", seed, step, err, in)
 				}
@@ -119,8 +122,8 @@ func batches(c *Change, size int) []string {
 // TestReadBack: a Program printed and read is the same Program.
 func TestReadBack(t *testing.T) {
 	for seed := range uint64(30) {
-		w := newWorld(seed)
-		p := Compile(nil, w.plan(nil, w.objects(6), w.config()), Options{Counters: seed%3 == 0})
+		r := rand.New(rand.NewPCG(seed, 4))
+		p := Compile(nil, planFor(nil, random.Cluster(r), randomSettings(r)), Options{Counters: seed%3 == 0})
 		for _, v6 := range []bool{false, true} {
 			again, err := Parse(p.Text(v6), v6)
 			if err != nil {

@@ -1,8 +1,11 @@
 package iptables
 
 import (
+	"math/rand/v2"
 	"reflect"
 	"testing"
+
+	"fairway/test/random"
 )
 
 // TestParseListed: each line as iptables-save 1.8 prints it (both variants) means the
@@ -70,8 +73,9 @@ func TestProbabilitySurvivesTheKernel(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	w := newWorld(3)
-	plan := w.plan(nil, w.objects(4), w.config())
+	r := rand.New(rand.NewPCG(3, 3))
+	plan := planFor(nil, random.Cluster(r), randomSettings(r))
+	packets := random.Packets(r, plan, 20)
 	f.Add(Compile(nil, plan, Options{}).Text(false))
 	f.Add("*nat\n:PREROUTING ACCEPT [0:0]\n[3:180] -A PREROUTING -j KUBE-SERVICES\nCOMMIT\n# Completed\n")
 	f.Add("*nat\n-A X -m comment --comment \"a\\\"b\" ! -s 1.2.3.4/5 -j MARK --set-xmark 0x1/0x1\n")
@@ -89,6 +93,8 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("printed, read and printed again differs:\n%s\n%s", p.Text(false), again.Text(false))
 		}
 		Diff(p, &Program{}, false)
-		p.Trace(w.packet(plan), localOf(plan.Config))
+		for _, pkt := range packets {
+			p.Trace(pkt, localOf(plan.Config))
+		}
 	})
 }

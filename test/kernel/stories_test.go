@@ -165,7 +165,7 @@ func cannotSend(lab *netlab.Lab, p packet.Packet) string {
 	switch {
 	case p.Proto == packet.SCTP:
 		return "this kernel may have no SCTP sockets"
-	case p.Local && lab.Host(p.Src) != lab.Node:
+	case p.Local && lab.Host(p.Src) != lab.Node && !p.Src.IsLoopback():
 		return "the node has no such address"
 	case !p.Local && lab.Host(p.Src) == nil:
 		return fmt.Sprintf("nobody can have the address %s", p.Src)

@@ -64,7 +64,6 @@ func sysctls(forward bool) error {
 		"ipv6/conf/default/accept_ra": "0",
 		"ipv4/icmp_ratelimit":         "0", "ipv6/icmp/ratelimit": "0",
 		"ipv4/conf/all/send_redirects": "0", "ipv4/conf/default/send_redirects": "0",
-		"ipv4/icmp_ratelimit": "0", "ipv6/icmp/ratelimit": "0",
 	}
 	if forward {
 		set["ipv4/ip_forward"], set["ipv6/conf/all/forwarding"] = "1", "1"

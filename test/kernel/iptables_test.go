@@ -1,0 +1,69 @@
+package kernel_test
+
+import (
+	"context"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"fairway/kernel"
+	"fairway/loop"
+	"fairway/proxy"
+	"fairway/test/netlab"
+)
+
+func iptablesMode(variant kernel.Variant) mode {
+	return mode{
+		name: "iptables-" + string(variant),
+		settings: func(c *proxy.Config) {
+			c.LocalhostNodePorts, c.RejectUnknownPorts, c.ServiceCIDRs = true, false, nil
+		},
+		open: func(t *testing.T, node *netlab.Host) loop.Backend {
+			t.Helper()
+			b, problems, err := loop.OpenIPTables(context.Background(), node.NS(), variant, "node1")
+			if err != nil || len(problems) > 0 {
+				t.Fatalf("open: %v %v", err, problems)
+			}
+			return b
+		},
+		list: func(t *testing.T, node *netlab.Host) string { return iptablesList(t, node, variant) },
+	}
+}
+
+// iptablesList is every line of both families' listings that speaks of our chains, in
+// order but for the chains' names, whose order is the hash table's.
+func iptablesList(t *testing.T, node *netlab.Host, variant kernel.Variant) string {
+	t.Helper()
+	var lines []string
+	for _, tool := range []string{"iptables", "ip6tables"} {
+		var out []byte
+		err := node.Do(func() (err error) {
+			out, err = exec.Command(tool + "-" + string(variant) + "-save").Output()
+			return err
+		})
+		if err != nil {
+			t.Fatalf("%s: %v", tool, err)
+		}
+		for _, line := range strings.Split(string(out), "\n") {
+			if strings.Contains(line, "KUBE-") {
+				lines = append(lines, tool+" "+line)
+			}
+		}
+	}
+	slices.SortStableFunc(lines, func(a, b string) int { return strings.Compare(chainOf(a), chainOf(b)) })
+	return strings.Join(lines, "\n")
+}
+
+// chainOf is the tool and chain a line is about.
+func chainOf(line string) string {
+	f := strings.Fields(line)
+	if strings.HasPrefix(f[1], ":") {
+		return f[0] + " " + f[1]
+	}
+	return f[0] + " " + f[2]
+}
+
+func TestIPTablesStories(t *testing.T) { runStories(t, iptablesMode(kernel.NFTVariant)) }
+
+func TestIPTablesLegacyStories(t *testing.T) { runStories(t, iptablesMode(kernel.LegacyVariant)) }

@@ -14,7 +14,7 @@ help: ## this list
 
 build: ## bin/fairway
 	@mkdir -p bin
-	$(GO) build -trimpath -ldflags "$(LDFLAGS)" -o bin/fairway ./cmd/fairway
+	$(GO) build -ldflags "$(LDFLAGS)" -o bin/fairway ./cmd/fairway
 
 build-lab: build ## bin/fairway-lab with a Kubernetes control plane, kubelet and kubectl in it (first time: minutes)
 	lab/build.sh
@@ -28,7 +28,7 @@ test: packages test-quick test-lab ## everything: unit, stories, kernel (needs r
 
 test-quick: ## unit tests, stories and, as root, the kernel tests in network namespaces
 	@if [ $$(id -u) = 0 ]; then export FAIRWAY_REQUIRE_KERNEL=1; else echo "not root: kernel tests will be skipped"; fi; \
-	$(GO) test ./...
+	$(GO) test ./... && $(GO) -C lab/e2e test ./...
 
 test-kernel: packages ## only the tests that program a real kernel, in network namespaces
 	FAIRWAY_REQUIRE_KERNEL=1 $(GO) test -count=1 ./kernel/... ./loop/... ./announce/... ./test/kernel/...

@@ -231,11 +231,11 @@ func (a *API) followOne(ctx context.Context, ref reference) *single {
 	one := &single{name: ref.name, stop: stop, notify: a.changed}
 	if ref.resource == "secrets" {
 		one.ReflectorStore = a.secrets
-		reflect[corev1.Secret](ctx, a.core, ref.resource, ref.name.Namespace, sel, one)
+		startReflector[corev1.Secret](ctx, a.core, ref.resource, ref.name.Namespace, sel, one)
 		return one
 	}
 	one.ReflectorStore = a.configs
-	reflect[corev1.ConfigMap](ctx, a.core, ref.resource, ref.name.Namespace, sel, one)
+	startReflector[corev1.ConfigMap](ctx, a.core, ref.resource, ref.name.Namespace, sel, one)
 	return one
 }
 
@@ -274,11 +274,11 @@ func client(cfg *rest.Config, gv schema.GroupVersion) (*rest.RESTClient, error) 
 func follow[T any, P pointer[T]](ctx context.Context, a *API, c *rest.RESTClient, resource string) *store[T, P] {
 	s := newStore[T, P](resource, a.changed)
 	a.stores = append(a.stores, s)
-	reflect[T, P](ctx, c, resource, "", fields.Everything(), s)
+	startReflector[T, P](ctx, c, resource, "", fields.Everything(), s)
 	return s
 }
 
-func reflect[T any, P pointer[T]](ctx context.Context, c *rest.RESTClient, resource, namespace string, sel fields.Selector, into cache.ReflectorStore) {
+func startReflector[T any, P pointer[T]](ctx context.Context, c *rest.RESTClient, resource, namespace string, sel fields.Selector, into cache.ReflectorStore) {
 	lw := cache.NewListWatchFromClient(c, resource, namespace, sel)
 	r := cache.NewReflectorWithOptions(lw, P(new(T)), into, cache.ReflectorOptions{Name: resource})
 	go r.RunWithContext(ctx)

@@ -32,8 +32,9 @@ type Loop struct {
 	AfterApply func(old, new *proxy.Plan)
 	// Stages follow the rules: names, addresses, routes.
 	Stages []Stage
-	// Report is told all Problems of a pass.
-	Report func([]model.Problem)
+	// Report is told all Problems of a pass: the cluster's, which every node finds
+	// alike, and those of this node's kernel.
+	Report func(cluster, node []model.Problem)
 	// Observe is told how a pass went (metrics, health).
 	Observe Observer
 	// AuditEvery is the period of the comparison with the kernel; 0 is never.
@@ -160,9 +161,8 @@ func (l *Loop) pass(ctx context.Context) bool {
 		l.withdraw(snap, old)
 	}
 	refused, ok := l.apply(ctx, plan)
-	problems = append(problems, refused...)
 	if !ok {
-		l.report(problems)
+		l.report(problems, refused)
 		return false
 	}
 	l.plan.Store(plan)
@@ -175,7 +175,7 @@ func (l *Loop) pass(ctx context.Context) bool {
 	if l.AfterApply != nil && old != nil {
 		l.AfterApply(old, plan)
 	}
-	l.report(problems)
+	l.report(problems, refused)
 	return true
 }
 
@@ -205,9 +205,9 @@ func (l *Loop) apply(ctx context.Context, plan *proxy.Plan) ([]model.Problem, bo
 	return problems, true
 }
 
-func (l *Loop) report(problems []model.Problem) {
+func (l *Loop) report(cluster, node []model.Problem) {
 	if l.Report != nil {
-		l.Report(problems)
+		l.Report(cluster, node)
 	}
 }
 

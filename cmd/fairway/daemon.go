@@ -1,0 +1,218 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"fairway/kernel"
+	"fairway/kube"
+	"fairway/loop"
+	"fairway/model"
+	"fairway/proxy"
+	"fairway/server/admin"
+	dnsserver "fairway/server/dns"
+	httpserver "fairway/server/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// daemon is the wiring of one process.
+type daemon struct {
+	cfg      config
+	from     string // where objects come from, for people
+	registry *prometheus.Registry
+	health   *admin.Health
+	observer *admin.Observer
+	loop     *loop.Loop
+	ports    *admin.HealthPorts
+	ready    []func() error
+
+	api     *kube.API // nil with manifests
+	clients *clients
+	files   *kube.Files // nil with an API server
+	local   *kube.Local
+	out     *outbox
+	dns     *dnsserver.Server
+	http    *httpserver.Server
+	// jobs run until their context ends.
+	jobs []func(context.Context) error
+
+	mu           sync.Mutex
+	read         model.Objects // from files, before the overlay
+	readProblems []model.Problem
+}
+
+// newDaemon builds everything and opens nothing that cannot be left as it is.
+func newDaemon(ctx context.Context, cfg config) (*daemon, error) {
+	d := &daemon{cfg: cfg, registry: prometheus.NewRegistry()}
+	d.health = admin.NewHealth(time.Minute, time.Now)
+	d.observer = admin.NewObserver(d.registry, d.health, cfg.raw.Proxy.Mode)
+	d.loop = &loop.Loop{
+		Node: cfg.raw.Node, Proxy: cfg.proxy, DetectFromNode: cfg.detectFromNode,
+		NodeIPs: kernel.DefaultAddrs(), LocalAddrs: kernel.LocalAddrs,
+		Observe: d.observer, AuditEvery: 5 * time.Minute,
+	}
+	if err := d.openSource(); err != nil {
+		return nil, err
+	}
+	if err := d.openPublisher(); err != nil {
+		return nil, err
+	}
+	if cfg.roles["proxy"] {
+		if err := d.openBackend(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if cfg.roles["dns"] {
+		if err := d.openDNS(); err != nil {
+			return nil, err
+		}
+	}
+	if cfg.roles["lb"] {
+		d.openAddresses()
+	}
+	if cfg.roles["ingress"] {
+		if err := d.openIngress(); err != nil {
+			return nil, err
+		}
+	}
+	d.openAdmin()
+	return d, nil
+}
+
+func (d *daemon) openSource() error {
+	if dir := d.cfg.raw.Manifests; dir != "" {
+		d.files, d.from = &kube.Files{Paths: []string{dir}}, dir
+		_, _, err := d.files.Read() // a path that is not there is told now, not in the log
+		return err
+	}
+	rest, err := kube.ClientConfig(d.cfg.raw.Kubeconfig, d.cfg.raw.Server)
+	if err != nil {
+		return fmt.Errorf("%w (or follow a directory: --manifests DIR)", err)
+	}
+	d.from = rest.Host
+	d.api = &kube.API{Config: rest, Kinds: kube.Kinds{
+		Namespaces: d.cfg.roles["dns"], Pods: d.cfg.roles["dns"] && d.cfg.raw.DNS.Pods == "verified",
+		Ingresses: d.cfg.roles["ingress"], Pools: d.cfg.roles["lb"],
+	}}
+	return nil
+}
+
+// serve runs every job until ctx ends, then lets those that drain finish.
+func (d *daemon) serve(ctx context.Context) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	var all sync.WaitGroup
+	start := func(job func(context.Context) error) {
+		all.Go(func() {
+			if err := job(ctx); err != nil && !errors.Is(err, context.Canceled) {
+				stop(err)
+			}
+		})
+	}
+	for _, job := range d.jobs {
+		start(job)
+	}
+	start(d.source)
+	start(func(ctx context.Context) error { d.loop.Run(ctx); return nil })
+	<-ctx.Done()
+	slog.Info("stopping: open requests get " + drainTime.String())
+	done := make(chan struct{})
+	go func() { all.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(drainTime + 5*time.Second):
+		slog.Warn("some requests were still open and were cut")
+	}
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+func (d *daemon) source(ctx context.Context) error {
+	if d.files != nil {
+		return d.files.Watch(ctx, d.deliver)
+	}
+	return d.api.Run(ctx, d.loop.Deliver)
+}
+
+func (d *daemon) openAdmin() {
+	d.ports = &admin.HealthPorts{Healthy: d.health.Healthy, Failed: d.healthPortFailed}
+	d.loop.Stages = append(d.loop.Stages, &nodeState{d})
+	m := &admin.Metrics{
+		Registry: d.registry, Mode: d.mode, Healthy: d.health.Healthy, Ready: d.isReady, Config: d.cfg.raw,
+		Programs: map[string]func() string{"plan": d.planText, "proxy": d.programText},
+	}
+	d.listen("proxy.metricsBindAddress", d.cfg.raw.Proxy.MetricsBindAddress, m.Handler())
+	d.listen("proxy.healthzBindAddress", d.cfg.raw.Proxy.HealthzBindAddress, d.health.HealthHandler())
+}
+
+// nodeState is the last stage: what the node says of itself.
+type nodeState struct{ d *daemon }
+
+func (n *nodeState) Withdraw(*model.Snapshot) {}
+
+func (n *nodeState) Publish(ctx context.Context, snap *model.Snapshot, plan *proxy.Plan) []model.Problem {
+	node := snap.Node(n.d.cfg.raw.Node)
+	n.d.health.Leaving(n.d.api != nil && (node == nil || node.Leaving))
+	if n.d.cfg.roles["proxy"] {
+		n.d.ports.Set(ctx, plan.Health)
+	}
+	return nil
+}
+
+func (d *daemon) mode() string {
+	if d.loop.Backend == nil {
+		return "none"
+	}
+	return d.loop.Backend.Mode()
+}
+
+func (d *daemon) isReady() error {
+	if d.loop.Plan() == nil {
+		return errors.New("the first rules are not in force yet")
+	}
+	for _, r := range d.ready {
+		if err := r(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *daemon) planText() string {
+	if p := d.loop.Plan(); p != nil {
+		return p.Text()
+	}
+	return ""
+}
+
+func (d *daemon) programText() string {
+	if p := d.loop.Plan(); p != nil {
+		return program(d.cfg.raw.Proxy.Mode, p)
+	}
+	return ""
+}
+
+// ipv6 tells whether this machine has the family at all.
+func ipv6() bool {
+	_, err := os.Stat("/proc/net/if_inet6")
+	return err == nil
+}
+
+// families drops addresses of a family the machine does not have.
+func families(in []netip.AddrPort) []netip.AddrPort {
+	var out []netip.AddrPort
+	for _, a := range in {
+		if a.Addr().Is4() || ipv6() {
+			out = append(out, a)
+		}
+	}
+	return out
+}

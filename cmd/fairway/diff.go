@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"fairway/kernel"
+	"fairway/proxy/iptables"
+	"fairway/proxy/nftables"
+
+	"github.com/spf13/cobra"
+)
+
+func diffCommand() *cobra.Command {
+	var s source
+	c := &cobra.Command{
+		Use:   "diff",
+		Short: "Compare this node's kernel with what it should have; exit 1 on drift",
+		Long: `Diff lists the rules in this node's kernel and compares them with those the objects ask
+for. It prints what would have to be done to make them equal and changes nothing. It
+needs root.
+
+  kubectl exec -n fairway-system ds/fairway -- fairway diff --config /etc/fairway/fairway.yaml
+  fairway diff --kubeconfig FILE --node worker-1
+  fairway diff -f DIR`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if s.node == "" {
+				s.node = nodeName()
+			}
+			s.inCluster = true
+			cl, err := s.load(c, false)
+			if err != nil {
+				return err
+			}
+			lines, err := cl.drift(c.Context())
+			if err != nil {
+				return err
+			}
+			if s.output == "json" {
+				if err := printJSON(c.OutOrStdout(), map[string]any{"node": s.node, "lines": lines}); err != nil {
+					return err
+				}
+			} else {
+				for _, l := range lines {
+					fmt.Fprintln(c.OutOrStdout(), l)
+				}
+			}
+			if len(lines) > 0 {
+				return exitCode(1)
+			}
+			return nil
+		},
+	}
+	s.flags(c, true)
+	return c
+}
+
+// drift is what would have to be done to the kernel, in the mode's own words.
+func (cl *cluster) drift(ctx context.Context) ([]string, error) {
+	if cl.config.raw.Proxy.Mode == "nftables" {
+		have, err := kernel.NewNFTables(0).List()
+		if err != nil {
+			return nil, err
+		}
+		return nftables.Diff(have, nftables.Compile(nil, cl.plan)).Lines(), nil
+	}
+	var lines []string
+	opts := iptables.Options{}
+	want := iptables.Compile(nil, cl.plan, opts)
+	served := 0
+	for _, v6 := range []bool{false, true} {
+		hand, err := kernel.FindIPTables(ctx, v6, 0, "")
+		if err != nil {
+			continue
+		}
+		served++
+		have, err := hand.List(ctx)
+		if err != nil {
+			return nil, err
+		}
+		lines = append(lines, iptables.Drift(have, want, v6)...)
+	}
+	if served == 0 {
+		return nil, errors.New("iptables-save is not installed (Debian package iptables)")
+	}
+	return lines, nil
+}

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"os"
+	"time"
+
+	"fairway/announce"
+	"fairway/dns"
+	"fairway/kernel"
+	"fairway/kube"
+	"fairway/loop"
+	"fairway/model"
+	"fairway/proxy"
+	"fairway/server/admin"
+	dnsserver "fairway/server/dns"
+	httpserver "fairway/server/http"
+)
+
+// openBackend takes the proxy mode asked for; the rules of the other mode are removed
+// once this one's are in force, so that traffic flows during the switch.
+func (d *daemon) openBackend(ctx context.Context) error {
+	other := "iptables"
+	if d.cfg.raw.Proxy.Mode == other {
+		other = "nftables"
+	}
+	b, problems, err := openBackend(ctx, d.cfg.raw.Proxy.Mode, d.cfg.raw.Node)
+	if err != nil {
+		return err
+	}
+	for _, p := range problems {
+		slog.Warn(p.String())
+	}
+	d.loop.Backend = b
+	flows := make(chan []proxy.Flow, 16)
+	d.loop.AfterApply = func(old, new *proxy.Plan) {
+		if stale := proxy.StaleFlows(old, new); len(stale) > 0 {
+			flows <- stale
+		}
+	}
+	d.jobs = append(d.jobs, func(ctx context.Context) error { return flush(ctx, flows) })
+	d.loop.Stages = append(d.loop.Stages, &once{do: func(ctx context.Context) { removeOther(ctx, other, d.cfg.raw.Node) }})
+	return nil
+}
+
+// once is a stage that acts after the first rules are in force.
+type once struct {
+	do   func(context.Context)
+	done bool
+}
+
+func (o *once) Withdraw(*model.Snapshot) {}
+
+func (o *once) Publish(ctx context.Context, _ *model.Snapshot, _ *proxy.Plan) []model.Problem {
+	if !o.done {
+		o.done = true
+		go o.do(ctx)
+	}
+	return nil
+}
+
+func openBackend(ctx context.Context, mode, node string) (loop.Backend, []model.Problem, error) {
+	if mode == "iptables" {
+		return loop.OpenIPTables(ctx, 0, "", node)
+	}
+	return loop.NewNFTables(kernel.NewNFTables(0)), nil, nil
+}
+
+func removeOther(ctx context.Context, mode, node string) {
+	b, _, err := openBackend(ctx, mode, node)
+	if err == nil {
+		err = b.Cleanup(ctx)
+	}
+	if err != nil {
+		slog.Debug("rules of the other mode not looked at", "mode", mode, "err", err)
+	}
+}
+
+// flush deletes stale UDP flows off the loop: a node has thousands, and rules do not
+// wait for them.
+func flush(ctx context.Context, flows <-chan []proxy.Flow) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case list := <-flows:
+			if n, err := kernel.DeleteFlows(ctx, list); err != nil {
+				slog.Warn("stale flows not deleted", "err", err)
+			} else if n > 0 {
+				slog.Debug("stale flows deleted", "flows", n)
+			}
+		}
+	}
+}
+
+func (d *daemon) openDNS() error {
+	addrs, err := listen("dns.listen", d.cfg.raw.DNS.Listen)
+	if err != nil {
+		return err
+	}
+	host, _ := os.Hostname()
+	d.dns = dnsserver.New(dnsserver.Config{
+		Addresses: families(addrs), Forward: d.cfg.forward(), Version: "fairway " + version, Hostname: host,
+		Registerer: d.registry, Log: slog.Default(),
+	})
+	d.loop.Stages = append(d.loop.Stages, &loop.Names{Config: d.cfg.dns(), Set: func(z *dns.Zone) { d.dns.SetZone(z) }})
+	d.ready = append(d.ready, func() error {
+		if !d.dns.Ready() {
+			return errors.New("DNS is not answering yet")
+		}
+		return nil
+	})
+	d.jobs = append(d.jobs, retried("DNS", d.dns.Serve))
+	return nil
+}
+
+// retried serves again five seconds after a failure: an address in use must not take
+// the other jobs down.
+func retried(what string, serve func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		for {
+			err := serve(ctx)
+			if ctx.Err() != nil {
+				return nil
+			}
+			slog.Error(what+" is not served; trying again", "err", err)
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(5 * time.Second):
+			}
+		}
+	}
+}
+
+func (d *daemon) openIngress() error {
+	plain, err := listen("ingress.http", []string{d.cfg.raw.Ingress.HTTP})
+	if err != nil {
+		return err
+	}
+	secure, err := listen("ingress.https", []string{d.cfg.raw.Ingress.HTTPS})
+	if err != nil {
+		return err
+	}
+	c := httpserver.Default()
+	c.HTTP, c.HTTPS, c.TrustedProxies = families(plain), families(secure), d.cfg.trustedProxies
+	c.ReusePort, c.DrainTimeout = true, drainTime
+	c.AccessLog, c.Log, c.Registerer = os.Stdout, slog.Default(), d.registry
+	d.http = httpserver.New(c)
+	routes := &loop.Routes{Config: d.cfg.ingress(), Set: d.http.SetTable, Service: d.cfg.publishService, Status: d.out.ingressStatus}
+	if d.api != nil {
+		routes.Follow = func(ctx context.Context, secrets []model.Name) bool { return d.api.Follow(ctx, secrets, nil) }
+	}
+	d.loop.Stages = append(d.loop.Stages, routes)
+	d.jobs = append(d.jobs, retried("Ingress", d.http.Serve))
+	return nil
+}
+
+// openAddresses announces what falls to this node; with manifests it is the only node
+// and leads.
+func (d *daemon) openAddresses() {
+	fence := &announce.Fence{}
+	voice := &announce.Announcer{Log: slog.Default()}
+	a := &loop.Addresses{
+		Config: d.cfg.lb(), Node: d.cfg.raw.Node, Leads: d.out.leads, Write: d.out.addresses,
+		Announce: func(m map[netip.Addr][]string) {
+			if err := voice.Set(m); err != nil {
+				slog.Warn("some addresses are not announced", "err", err)
+			}
+		},
+	}
+	if d.api != nil {
+		fence.Quiet = 2 * kube.DefaultLeaseTimes().Duration
+		voice.Fence = fence
+		leases := d.nodeLeases(fence)
+		a.Live = func() map[string]bool { live, _ := leases.Live(); return live }
+		d.jobs = append(d.jobs, func(ctx context.Context) error { leases.Run(ctx); return nil })
+	}
+	d.loop.Stages = append(d.loop.Stages, a)
+	d.jobs = append(d.jobs, func(ctx context.Context) error { voice.Run(ctx); return nil })
+}
+
+func (d *daemon) listen(field, addr string, h http.Handler) {
+	if addr == "" {
+		return
+	}
+	d.jobs = append(d.jobs, func(ctx context.Context) error {
+		admin.Serve(ctx, addr, h, func(err error) { slog.Error(field, "err", err) })
+		return nil
+	})
+}
+
+func (d *daemon) healthPortFailed(c proxy.HealthCheck, err error) {
+	if err != nil {
+		slog.Error("healthCheckNodePort not served", "service", c.Service, "port", c.Port, "err", err)
+	}
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+
+	"fairway/dns"
+	"fairway/ingress"
+	"fairway/lb"
+	"fairway/model"
+)
+
+func (c config) dns() dns.Config {
+	d := dns.DefaultConfig()
+	d.Domain, d.TTL, d.NegativeTTL = c.raw.DNS.Domain, uint32(c.raw.DNS.TTL), uint32(c.raw.DNS.NegativeTTL)
+	d.Pods, d.CompleteSvc = dns.PodMode(c.raw.DNS.Pods), c.raw.DNS.CompleteSvc
+	d.DNSService = model.Name{Namespace: "fairway-system", Name: "kube-dns"}
+	return d
+}
+
+func (c config) forward() dns.ForwardConfig {
+	ups := c.raw.DNS.Upstreams
+	if len(ups) == 0 {
+		ups = []string{c.raw.DNS.ResolvConf}
+	}
+	f := dns.DefaultForwardConfig()
+	f.Routes[0].Upstreams = ups
+	return f
+}
+
+func (c config) ingress() ingress.Config {
+	i := c.raw.Ingress
+	return ingress.Config{
+		Controllers: i.Controllers, ClassNames: i.ClassAnnotations, WithoutClass: i.WatchWithoutClass,
+		DefaultCertificate: c.defaultCert, AdmitDefaultClass: c.raw.Manifests != "",
+	}
+}
+
+func (c config) lb() lb.Config { return lb.Config{Classes: c.raw.LoadBalancer.Classes} }
+
+// listen turns HOST:PORT, or :PORT for every address of both families, into addresses.
+func listen(field string, list []string) ([]netip.AddrPort, error) {
+	var out []netip.AddrPort
+	for _, s := range list {
+		host, portText, err := net.SplitHostPort(s)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %q is not HOST:PORT", field, s)
+		}
+		port, err := strconv.ParseUint(portText, 10, 16)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %q has no port number", field, s)
+		}
+		hosts := []string{host}
+		if host == "" {
+			hosts = []string{"0.0.0.0", "::"}
+		}
+		for _, h := range hosts {
+			a, err := netip.ParseAddr(h)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %q is not an IP address", field, h)
+			}
+			out = append(out, netip.AddrPortFrom(a, uint16(port)))
+		}
+	}
+	return out, nil
+}

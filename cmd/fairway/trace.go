@@ -1,0 +1,94 @@
+package main
+
+import (
+	"fmt"
+
+	"fairway/packet"
+	"fairway/proxy"
+	"fairway/proxy/iptables"
+	"fairway/proxy/nftables"
+	"fairway/trace"
+
+	"github.com/spf13/cobra"
+)
+
+func traceCommand() *cobra.Command {
+	var s source
+	var from, to, proto string
+	c := &cobra.Command{
+		Use:   "trace --from WHERE --to WHERE",
+		Short: "Say why a packet, a name or a request does (not) arrive, step by step",
+		Long: `Trace walks the way of a packet through the rules of the mode in force, of a name
+through the search list, of a URL through DNS, rules and Ingress routes. It reads objects
+from files or from an API server and sends nothing. The exit code is 1 when it does not
+arrive.
+
+  --from ADDR | pod/NAMESPACE/NAME | node/NAME | outside
+  --to   ADDR:PORT | svc/NAMESPACE/NAME:PORT | URL | NAME[:PORT]
+
+  fairway trace --kubeconfig ~/.kube/config --from pod/shop/web-1 --to svc/shop/cart:80
+  fairway trace -f cluster.yaml --from outside --to 192.0.2.10:30080
+  fairway trace -f cluster.yaml --from pod/shop/web-1 --to http://cart/items`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			cl, err := s.load(c, true)
+			if err != nil {
+				return err
+			}
+			defer cl.finish(c)
+			p, err := packet.ParseProtocol(proto)
+			if err != nil {
+				return fmt.Errorf("--proto: %w", err)
+			}
+			start, err := trace.ParseFrom(cl.snap, from)
+			if err != nil {
+				return err
+			}
+			if s.node == "" && start.Node != "" {
+				if err := cl.planFor(start.Node); err != nil {
+					return err
+				}
+			}
+			report, err := cl.world().Trace(start, to, p)
+			if err != nil {
+				return err
+			}
+			return cl.printReport(c, report, s.output)
+		},
+	}
+	s.flags(c, true)
+	c.Flags().StringVar(&from, "from", "outside", "where the packet starts")
+	c.Flags().StringVar(&to, "to", "", "where it should go")
+	c.Flags().StringVar(&proto, "proto", "tcp", "tcp, udp or sctp")
+	c.MarkFlagRequired("to")
+	return c
+}
+
+func (cl *cluster) world() *trace.World {
+	mode := cl.config.raw.Proxy.Mode
+	return &trace.World{
+		Snap: cl.snap, Plan: cl.plan, Mode: mode, Rules: rules(mode, cl.plan),
+		Zone: cl.zone(), Table: cl.table(), LB: cl.config.lb(), IngressService: cl.config.publishService,
+	}
+}
+
+func rules(mode string, plan *proxy.Plan) trace.Rules {
+	if mode == "iptables" {
+		return iptables.Compile(nil, plan, iptables.Options{})
+	}
+	return nftables.Compile(nil, plan)
+}
+
+func (cl *cluster) printReport(c *cobra.Command, r *trace.Report, output string) error {
+	if output == "json" {
+		if err := printJSON(c.OutOrStdout(), r); err != nil {
+			return err
+		}
+	} else {
+		fmt.Fprint(c.OutOrStdout(), r.Text())
+	}
+	if !r.Arrives {
+		return exitCode(1)
+	}
+	return nil
+}

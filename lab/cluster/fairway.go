@@ -106,7 +106,7 @@ func edit(doc []byte, lab state.Lab) (edited []byte, kind string, err error) {
 		}
 		spec, ok := object["spec"].(map[string]any)
 		if !ok {
-			return nil, "", fmt.Errorf("Service %s has no spec", dnsService)
+			return nil, "", fmt.Errorf("the Service %s has no spec", dnsService)
 		}
 		spec["clusterIP"] = lab.Family.DNS()[0]
 		edited, err := sigsyaml.Marshal(object)

@@ -64,6 +64,7 @@ func (b *builder) selectOwned() {
 			b.problems = append(b.problems, *problem)
 		}
 		if !ours {
+			b.table.foreign = append(b.table.foreign, &owned{Ingress: i, why: why})
 			continue
 		}
 		s := b.prev.settings[i]

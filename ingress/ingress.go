@@ -142,6 +142,7 @@ type Table struct {
 	tlsHosts map[string]*hostTLS
 	defCert  *Certificate
 	owned    []*owned
+	foreign  []*owned // Ingresses that are not ours; only traces speak of them
 	cfg      Config
 
 	// What the next Build may take over, by the pointer it was made from.
@@ -150,7 +151,7 @@ type Table struct {
 	certs    map[*model.Secret]*Certificate
 }
 
-// owned is an Ingress that is ours and why.
+// owned is an Ingress and why it is ours, or not.
 type owned struct {
 	*model.Ingress
 	why      string

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"fairway/model"
 	"fairway/packet"
 )
 
@@ -207,11 +208,24 @@ func (t *Table) Match(hostField, rawPath string) (*Route, []packet.Step) {
 		}
 	}
 	if r == nil {
+		for _, o := range t.foreign {
+			if o.rulesFor(name) {
+				say("Ingress "+o.Name.String(), "has this host but is not served here: %s", o.why)
+			}
+		}
 		say("default backend", "nothing matches and no default backend is set: 404")
 		return nil, steps
 	}
 	say("route "+r.title(), "%s; Ingress %s is served because %s", r.whyMatch(h), r.Ingress, r.why)
 	return r, steps
+}
+
+// rulesFor tells whether a rule of the Ingress is for host.
+func (o *owned) rulesFor(host string) bool {
+	return slices.ContainsFunc(o.Rules, func(r model.Rule) bool {
+		h, ok := ruleHost(r.Host)
+		return ok && (h == host || h != "" && h == wildcardOf(host) || h == "")
+	})
 }
 
 func (t *Table) whyHost(name string, h *host) string {

@@ -36,7 +36,9 @@ const (
 func NewNFTables(netns int) *NFTables { return &NFTables{netns: netns, limit: opsPerTransaction} }
 
 func (k *NFTables) conn() (*nft.Conn, error) {
-	opts := []nft.ConnOption{nft.AsLasting(), nft.WithSockOptions(bigBuffers)}
+	opts := []nft.ConnOption{nft.AsLasting(), nft.WithSockOptions(func(c *netlink.Conn) error {
+		return c.SetDeadline(time.Now().Add(answerTimeout))
+	})}
 	if k.netns != 0 {
 		opts = append(opts, nft.WithNetNSFd(k.netns))
 	}
@@ -45,15 +47,6 @@ func (k *NFTables) conn() (*nft.Conn, error) {
 		return nil, fmt.Errorf("nftables netlink socket: %w", err)
 	}
 	return c, nil
-}
-
-// bigBuffers makes room for a whole transaction and its acknowledgements, and bounds
-// the wait for them.
-func bigBuffers(c *netlink.Conn) error {
-	// Without privileges the kernel gives less; the limit on Ops then still fits.
-	_ = c.SetWriteBuffer(socketBuffer)
-	_ = c.SetReadBuffer(socketBuffer)
-	return c.SetDeadline(time.Now().Add(answerTimeout))
 }
 
 // Apply makes the Change, in one transaction when it is of ordinary size. A large one
@@ -73,14 +66,11 @@ func (k *NFTables) transaction(change *nftables.Change) error {
 	if err != nil {
 		return err
 	}
-	c, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: k.netns})
+	c, err := k.dial()
 	if err != nil {
-		return fmt.Errorf("nftables netlink socket: %w", err)
+		return err
 	}
 	defer c.Close()
-	if err := bigBuffers(c); err != nil {
-		return fmt.Errorf("nftables netlink socket: %w", err)
-	}
 	if err := b.commit(c, change.Ops); err != nil {
 		return fmt.Errorf("nftables transaction of %d steps: %w", len(change.Ops), err)
 	}

@@ -62,7 +62,7 @@ func (b *rulesBatch) op(o nftables.Op, i int) error {
 		a.u32(unix.NFTA_TABLE_FLAGS, 0)
 		b.add(i, unix.NFT_MSG_NEWTABLE, o.V6, netlink.Create, &a)
 	case nftables.AddSet:
-		writeSet(&a, o.Set, uint32(i+1))
+		writeSet(&a, *o.Set, uint32(i+1))
 		b.add(i, unix.NFT_MSG_NEWSET, o.V6, netlink.Create, &a)
 	case nftables.DelSet:
 		a.str(unix.NFTA_SET_TABLE, nftables.TableName)
@@ -141,7 +141,7 @@ func (b *rulesBatch) elems(ops []nftables.Op, i int) int {
 	open := map[setOf]*elemMessage{}
 	n := i
 	for ; n < len(ops) && ops[n].Action == ops[i].Action; n++ {
-		e := &ops[n].Elem
+		e := ops[n].Elem
 		s := setOf{e.V6, e.Kind}
 		m := open[s]
 		if m == nil {

@@ -86,7 +86,7 @@ func (k *FakeNFTables) Cleanup() error {
 }
 
 // Delete takes an element away behind everybody's back.
-func (k *FakeNFTables) Delete(e nftables.Elem) { delete(k.state.elems, fakeKey(e)) }
+func (k *FakeNFTables) Delete(e nftables.Elem) { delete(k.state.elems, fakeKey(&e)) }
 
 type fakeName struct {
 	v6   bool
@@ -99,7 +99,7 @@ type fakeElem struct {
 	key  string
 }
 
-func fakeKey(e nftables.Elem) fakeElem { return fakeElem{e.V6, e.Kind, e.Key} }
+func fakeKey(e *nftables.Elem) fakeElem { return fakeElem{e.V6, e.Kind, e.Key} }
 
 type fakeState struct {
 	tables map[bool]bool
@@ -172,7 +172,7 @@ func (s fakeState) set(o nftables.Op) error {
 		if there && have.Kind != o.Set.Kind {
 			return errors.New("file exists")
 		}
-		s.sets[n] = o.Set
+		s.sets[n] = *o.Set
 		return nil
 	}
 	if !there {
@@ -264,10 +264,10 @@ func (s fakeState) elem(o nftables.Op) error {
 		return nil
 	case o.Elem.Kind.Data() == nftables.Verdict && s.chains[fakeName{o.V6, o.Elem.Data}] == nil:
 		return fmt.Errorf("no such chain %s", o.Elem.Data)
-	case o.Elem.Kind.Interval() && s.overlaps(o.Elem):
+	case o.Elem.Kind.Interval() && s.overlaps(*o.Elem):
 		return errors.New("interval overlaps with an existing one")
 	}
-	s.elems[k] = o.Elem
+	s.elems[k] = *o.Elem
 	return nil
 }
 

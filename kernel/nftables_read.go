@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"strings"
 
@@ -22,7 +21,12 @@ func (k *NFTables) List() (*nftables.Program, error) {
 		return nil, err
 	}
 	defer c.CloseLasting()
-	r := &rulesReader{c: c}
+	dump, err := k.dial()
+	if err != nil {
+		return nil, err
+	}
+	defer dump.Close()
+	r := &rulesReader{c: c, dump: dump}
 	var present [2]bool
 	for i, v6 := range []bool{false, true} {
 		if present[i], err = r.table(v6); err != nil {
@@ -41,6 +45,7 @@ func familyName(v6 bool) string {
 
 type rulesReader struct {
 	c      *nft.Conn
+	dump   *netlink.Conn
 	sets   []nftables.Set
 	chains []*nftables.Chain
 	elems  []nftables.Elem
@@ -90,13 +95,9 @@ func (r *rulesReader) set(s *nft.Set, v6 bool) error {
 	if kind == nftables.Foreign || kind == nftables.Clients {
 		return nil
 	}
-	s.Table = table(v6)
-	elems, err := r.c.GetSetElements(s)
+	err := dumpElems(r.dump, nftables.Set{V6: v6, Kind: kind, Name: s.Name}, func(e nftables.Elem) { r.elems = append(r.elems, e) })
 	if err != nil {
 		return fmt.Errorf("set %s: %w", s.Name, err)
-	}
-	for _, e := range elems {
-		r.elems = append(r.elems, readElem(e, kind, v6))
 	}
 	return nil
 }
@@ -137,43 +138,6 @@ func readFlags(s *nft.Set) uint32 {
 		}
 	}
 	return flags
-}
-
-func readElem(e nft.SetElement, kind nftables.Kind, v6 bool) nftables.Elem {
-	out := nftables.Elem{V6: v6, Kind: kind, Key: string(e.Key), Comment: e.Comment}
-	if kind.Interval() {
-		out.Key += string(e.KeyEnd)
-	}
-	switch kind.Data() {
-	case nftables.Verdict:
-		out.Data = gotoChain(e.Val)
-	case nftables.Target:
-		out.Data = string(e.Val)
-	}
-	return out
-}
-
-// gotoChain reads the verdict of a map element; what is no goto is printed as it is, so
-// that it differs from everything we write.
-func gotoChain(b []byte) string {
-	ad, err := netlink.NewAttributeDecoder(b)
-	if err != nil {
-		return fmt.Sprintf("verdict %x", b)
-	}
-	ad.ByteOrder = binary.BigEndian
-	code, chain := int32(0), ""
-	for ad.Next() {
-		switch ad.Type() {
-		case unix.NFTA_VERDICT_CODE:
-			code = int32(ad.Uint32())
-		case unix.NFTA_VERDICT_CHAIN:
-			chain = ad.String()
-		}
-	}
-	if ad.Err() != nil || code != unix.NFT_GOTO {
-		return fmt.Sprintf("verdict %d %s", code, chain)
-	}
-	return chain
 }
 
 func (r *rulesReader) chain(t *nft.Table, c *nft.Chain, v6 bool) error {

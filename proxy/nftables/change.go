@@ -19,13 +19,23 @@ func (c *Change) Shared() (before, after *Change) {
 // ByGroup is the part of the Change that each of Groups owns. Once the Change's shared
 // part is applied it can be applied by itself.
 func (c *Change) ByGroup() []*Change {
-	out := make([]*Change, len(c.Groups))
-	for i := range out {
-		out[i] = &Change{Groups: c.Groups}
+	end := make([]int, len(c.Groups)+1)
+	for i := range c.Ops {
+		if g := c.Ops[i].Group; g != NoGroup {
+			end[g+1]++
+		}
 	}
-	for _, o := range c.Ops {
-		if o.Group != NoGroup {
-			out[o.Group].Ops = append(out[o.Group].Ops, o)
+	for g := range c.Groups {
+		end[g+1] += end[g]
+	}
+	all := make([]Op, end[len(c.Groups)])
+	out := make([]*Change, len(c.Groups))
+	for g := range out {
+		out[g] = &Change{Groups: c.Groups, Ops: all[end[g]:end[g]:end[g+1]]}
+	}
+	for i := range c.Ops {
+		if g := c.Ops[i].Group; g != NoGroup {
+			out[g].Ops = append(out[g].Ops, c.Ops[i])
 		}
 	}
 	return out
@@ -65,8 +75,23 @@ func (c *Change) Chunks(limit int, first model.Name) []*Change {
 	return slices.DeleteFunc(out, (*Change).Empty)
 }
 
+// sorted puts Ops into the order of their Actions, and leaves those of one Action in
+// theirs.
 func (c *Change) sorted() *Change {
-	slices.SortStableFunc(c.Ops, func(a, b Op) int { return int(a.Action) - int(b.Action) })
+	var at [DelTable + 2]int
+	for i := range c.Ops {
+		at[c.Ops[i].Action+1]++
+	}
+	for a := range DelTable {
+		at[a+1] += at[a]
+	}
+	out := make([]Op, len(c.Ops))
+	for i := range c.Ops {
+		a := c.Ops[i].Action
+		out[at[a]] = c.Ops[i]
+		at[a]++
+	}
+	c.Ops = out
 	return c
 }
 

@@ -14,28 +14,48 @@ func Compile(prev *Program, plan *proxy.Plan) *Program {
 	c := compiler{cfg: plan.Config, primary: [2]netip.Addr{plan.PrimaryIP(false), plan.PrimaryIP(true)}}
 	p := &Program{
 		V4: true, V6: c.dropsIn(true), settings: c.settings(),
-		parts:  make([]*Part, 0, len(plan.Ports)),
-		byPort: make(map[*proxy.ServicePort]*Part, len(plan.Ports)),
-		byUse:  map[use]*Chain{},
+		parts: make([]*Part, 0, len(plan.Ports)), ports: plan.Ports, byUse: map[use]*Chain{},
 	}
 	if prev == nil || prev.settings != p.settings {
 		prev = &Program{}
 	}
-	needed := map[use]bool{}
-	for _, sp := range plan.Ports {
-		part := prev.byPort[sp]
+	kept := prev.keeper()
+	needed, last := map[use]bool{}, use{}
+	for i, sp := range plan.Ports {
+		part := kept(i, len(plan.Ports), sp)
 		if part == nil {
 			part = c.part(sp)
 		}
-		p.byPort[sp] = part
 		p.parts = append(p.parts, part)
 		p.V6 = p.V6 || sp.IPv6
 		for _, u := range part.uses {
-			needed[u] = true
+			if u != last || len(needed) == 0 {
+				needed[u], last = true, u
+			}
 		}
 	}
 	p.shared = c.shared(p, needed, prev)
 	return p
+}
+
+// keeper finds the part made from a ServicePort: at the same place, counted from the
+// start or from the end, or by a map that is only made when need be.
+func (p *Program) keeper() func(i, n int, sp *proxy.ServicePort) *Part {
+	var byPort map[*proxy.ServicePort]*Part
+	return func(i, n int, sp *proxy.ServicePort) *Part {
+		for _, at := range []int{i, i + len(p.ports) - n} {
+			if at >= 0 && at < len(p.ports) && p.ports[at] == sp {
+				return p.parts[at]
+			}
+		}
+		if byPort == nil {
+			byPort = make(map[*proxy.ServicePort]*Part, len(p.ports))
+			for k, have := range p.ports {
+				byPort[have] = p.parts[k]
+			}
+		}
+		return byPort[sp]
+	}
 }
 
 type compiler struct {
@@ -157,7 +177,15 @@ func (b *builder) claim(a netip.Addr, chain string) {
 	b.w.addr(a)
 	b.w.proto(b.sp.Proto)
 	b.w.port(b.sp.Port)
-	b.elem(Services, len(b.w.buf), chain, b.sp.Key.String())
+	b.elem(Services, len(b.w.buf), chain, b.comment())
+}
+
+// maxComment is the longest comment nft prints.
+const maxComment = 127
+
+func (b *builder) comment() string {
+	s := b.sp.Key.String()
+	return s[:min(len(s), maxComment)]
 }
 
 // pool makes the elements of an endpoint map: the frontend's key, the index, and the
@@ -252,7 +280,7 @@ func (b *builder) nodePort() {
 	sp := b.sp
 	b.w.proto(sp.Proto)
 	b.w.port(sp.NodePort)
-	b.elem(NodePorts, len(b.w.buf), b.externalChain(useNodePort, useNodePortLocal, "external"), sp.Key.String())
+	b.elem(NodePorts, len(b.w.buf), b.externalChain(useNodePort, useNodePortLocal, "external"), b.comment())
 	b.pool(NodePortEndpoints, netip.Addr{}, sp.NodePort, sp.Cluster)
 	if sp.ExternalLocal {
 		b.pool(NodePortLocalEndpoints, netip.Addr{}, sp.NodePort, sp.Local)

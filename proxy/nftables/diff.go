@@ -33,10 +33,10 @@ type Op struct {
 	Action Action
 	V6     bool
 	Group  int32
-	Set    Set
+	Set    *Set
 	Chain  *Chain
 	Rule   Rule
-	Elem   Elem
+	Elem   *Elem
 }
 
 // NoGroup marks an Op that no single Service owns.
@@ -63,7 +63,7 @@ func Diff(have, want *Program) *Change {
 	}
 	d := &differ{change: &Change{}, groups: map[model.Ref]int32{}, want: want}
 	d.reset = d.tables(have, want)
-	oldParts, newParts := have.without(want), want.without(have)
+	oldParts, newParts := differing(have, want)
 	d.sets(d.alive(oldParts), newParts)
 	d.chains(d.alive(oldParts), newParts)
 	d.elems(d.alive(oldParts), newParts)
@@ -79,18 +79,34 @@ type differ struct {
 	reset  [2]bool // by family: have's table is deleted whole
 }
 
-// without lists the parts o does not have, the shared one first.
-func (p *Program) without(o *Program) []*Part {
-	mine := make(map[*Part]bool, len(o.parts))
-	for _, part := range o.parts {
-		mine[part] = true
+// differing lists the parts only one of two Programs has, the shared one first. Usually
+// all but a few neighbours are the same.
+func differing(have, want *Program) (old, new []*Part) {
+	h, w := have.parts, want.parts
+	for len(h) > 0 && len(w) > 0 && h[0] == w[0] {
+		h, w = h[1:], w[1:]
 	}
-	out := make([]*Part, 0, 16)
-	if p.shared != nil {
-		out = append(out, p.shared)
+	for len(h) > 0 && len(w) > 0 && h[len(h)-1] == w[len(w)-1] {
+		h, w = h[:len(h)-1], w[:len(w)-1]
 	}
-	for _, part := range p.parts {
-		if !mine[part] {
+	return have.sharedAnd(without(h, w)), want.sharedAnd(without(w, h))
+}
+
+func (p *Program) sharedAnd(parts []*Part) []*Part {
+	if p.shared == nil {
+		return parts
+	}
+	return append([]*Part{p.shared}, parts...)
+}
+
+func without(parts, others []*Part) []*Part {
+	other := make(map[*Part]bool, len(others))
+	for _, part := range others {
+		other[part] = true
+	}
+	var out []*Part
+	for _, part := range parts {
+		if !other[part] {
 			out = append(out, part)
 		}
 	}
@@ -105,6 +121,9 @@ func (d *differ) op(op Op, owner model.Ref) {
 func (d *differ) group(owner model.Ref) int32 {
 	if owner == (model.Ref{}) {
 		return NoGroup
+	}
+	if n := len(d.change.Groups); n > 0 && d.change.Groups[n-1][0] == owner {
+		return int32(n - 1) // as usual
 	}
 	g, ok := d.groups[owner]
 	if !ok {
@@ -228,12 +247,12 @@ func (d *differ) sets(old, new []*Part) {
 				h.kept = true
 				continue
 			}
-			d.op(Op{Action: AddSet, V6: s.V6, Set: s}, p.Owner)
+			d.op(Op{Action: AddSet, V6: s.V6, Set: &s}, p.Owner)
 		}
 	}
 	for _, h := range order {
 		if !h.kept {
-			d.op(Op{Action: DelSet, V6: h.value.V6, Set: h.value}, h.owner)
+			d.op(Op{Action: DelSet, V6: h.value.V6, Set: &h.value}, h.owner)
 		}
 	}
 }
@@ -289,44 +308,40 @@ func (d *differ) chain(have *owned[*Chain], want *Chain, owner model.Ref) {
 // owner's group, so a frontend that moves between Services moves in one step.
 func (d *differ) elems(old, new []*Part) {
 	have, order := oldElems(old)
+	d.change.Ops = slices.Grow(d.change.Ops, countElems(new))
 	for _, p := range new {
-		var mine map[elemID]bool
-		for _, e := range p.Elems {
-			if e.Kind.shared() {
-				if mine[e.id()] {
-					continue
-				}
-				if mine == nil {
-					mine = map[elemID]bool{}
-				}
-				mine[e.id()] = true
-			}
-			d.elem(have, e, p.Owner)
+		for i := range p.Elems {
+			d.elem(have, &p.Elems[i], p.Owner)
 		}
 	}
 	d.stale(have, order)
 }
 
-func oldElems(old []*Part) (map[elemID]*owned[Elem], []owned[Elem]) {
+func countElems(parts []*Part) int {
 	n := 0
-	for _, p := range old {
+	for _, p := range parts {
 		n += len(p.Elems)
 	}
-	have := make(map[elemID]*owned[Elem], n)
-	order := make([]owned[Elem], 0, n)
+	return n
+}
+
+func oldElems(old []*Part) (map[elemID]*owned[*Elem], []owned[*Elem]) {
+	n := countElems(old)
+	have := make(map[elemID]*owned[*Elem], n)
+	order := make([]owned[*Elem], 0, n)
 	for _, p := range old {
-		for _, e := range p.Elems {
-			order = append(order, owned[Elem]{value: e, owner: p.Owner})
-			have[e.id()] = &order[len(order)-1]
+		for i := range p.Elems {
+			order = append(order, owned[*Elem]{value: &p.Elems[i], owner: p.Owner})
+			have[p.Elems[i].id()] = &order[len(order)-1]
 		}
 	}
 	return have, order
 }
 
-func (d *differ) elem(have map[elemID]*owned[Elem], e Elem, owner model.Ref) {
+func (d *differ) elem(have map[elemID]*owned[*Elem], e *Elem, owner model.Ref) {
 	if len(have) > 0 {
 		if h := have[e.id()]; h != nil {
-			same := h.value == e
+			same := *h.value == *e
 			if !h.kept && !same {
 				d.op(Op{Action: DelElem, V6: e.V6, Elem: h.value}, owner)
 				if from, to := d.group(h.owner), d.group(owner); from != to && from != NoGroup {
@@ -343,22 +358,14 @@ func (d *differ) elem(have map[elemID]*owned[Elem], e Elem, owner model.Ref) {
 }
 
 // stale deletes what nobody wants any more.
-func (d *differ) stale(have map[elemID]*owned[Elem], order []owned[Elem]) {
+func (d *differ) stale(have map[elemID]*owned[*Elem], order []owned[*Elem]) {
 	shared := map[elemID]bool{}
 	for id, h := range have {
 		if !h.kept && id.kind.shared() {
 			shared[id] = true
 		}
 	}
-	if len(shared) > 0 {
-		d.want.each(func(p *Part) {
-			for i := range p.Elems {
-				if e := &p.Elems[i]; e.Kind.shared() && shared[e.id()] {
-					delete(shared, e.id())
-				}
-			}
-		})
-	}
+	d.dropWanted(shared)
 	for i := range order {
 		h := &order[i]
 		id := h.value.id()
@@ -367,4 +374,24 @@ func (d *differ) stale(have map[elemID]*owned[Elem], order []owned[Elem]) {
 		}
 		d.op(Op{Action: DelElem, V6: h.value.V6, Elem: h.value}, h.owner)
 	}
+}
+
+// dropWanted takes elements that some ServicePort still holds out of shared. All of
+// want is looked through, so the last bytes of the keys are compared first.
+func (d *differ) dropWanted(shared map[elemID]bool) {
+	if len(shared) == 0 {
+		return
+	}
+	var ends [1 << 16]bool
+	end := func(key string) uint16 { return uint16(key[len(key)-2])<<8 | uint16(key[len(key)-1]) }
+	for id := range shared {
+		ends[end(id.key)] = true
+	}
+	d.want.each(func(p *Part) {
+		for i := range p.Elems {
+			if e := &p.Elems[i]; e.Kind.shared() && ends[end(e.Key)] {
+				delete(shared, e.id())
+			}
+		}
+	})
 }

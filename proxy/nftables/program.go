@@ -29,7 +29,7 @@ type Program struct {
 	// one part with every element.
 	parts []*Part
 
-	byPort   map[*proxy.ServicePort]*Part
+	ports    []*proxy.ServicePort // what each of parts was made from
 	byUse    map[use]*Chain
 	settings string
 

@@ -125,6 +125,10 @@ func TestTrustedPeer(t *testing.T) {
 	if h.Get("X-Real-Ip") != "203.0.113.7" || h.Get("X-Forwarded-For") != "203.0.113.7, 192.0.2.9, 127.0.0.1" || h.Get("X-Forwarded-Port") != "8443" {
 		t.Errorf("header %v", h)
 	}
+	_, body = w.raw("GET / HTTP/1.1\r\nHost: a.x\r\nX-Forwarded-For: 6.6.6.6, unknown, 192.0.2.9\r\nX-Forwarded-Proto: https\r\nConnection: close\r\n\r\n")
+	if h := parse(t, body).Header; h.Get("X-Real-Ip") != "192.0.2.9" || h.Get("X-Forwarded-For") != "192.0.2.9, 127.0.0.1" {
+		t.Errorf("past a hop that is no address: %v", h)
+	}
 	if !strings.HasPrefix(w.log.String(), "203.0.113.7 - ") {
 		t.Errorf("log %q", w.log)
 	}

@@ -54,15 +54,15 @@ func (k *NFTables) conn() (*nft.Conn, error) {
 // first. After an error the kernel holds some of them: list it.
 func (k *NFTables) Apply(change *nftables.Change) error {
 	for _, part := range change.Chunks(k.limit, model.Name{Namespace: "default", Name: "kubernetes"}) {
-		if err := k.transaction(part); err != nil {
+		if err := k.transaction(nftables.TableName, part.Ops); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (k *NFTables) transaction(change *nftables.Change) error {
-	b, err := newRulesBatch(change.Ops)
+func (k *NFTables) transaction(table string, ops []nftables.Op) error {
+	b, err := newRulesBatch(table, ops)
 	if err != nil {
 		return err
 	}
@@ -71,8 +71,8 @@ func (k *NFTables) transaction(change *nftables.Change) error {
 		return err
 	}
 	defer c.Close()
-	if err := b.commit(c, change.Ops); err != nil {
-		return fmt.Errorf("nftables transaction of %d steps: %w", len(change.Ops), err)
+	if err := b.commit(c, ops); err != nil {
+		return fmt.Errorf("nftables transaction of %d steps: %w", len(ops), err)
 	}
 	return nil
 }

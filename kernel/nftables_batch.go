@@ -15,13 +15,14 @@ import (
 // rulesBatch is one nftables transaction: its messages, and for each the Op it begins
 // with.
 type rulesBatch struct {
-	msgs []netlink.Message
-	ops  []int
+	table string
+	msgs  []netlink.Message
+	ops   []int
 }
 
-// newRulesBatch writes Ops as netlink messages.
-func newRulesBatch(ops []nftables.Op) (*rulesBatch, error) {
-	b := &rulesBatch{}
+// newRulesBatch writes Ops on tables of a name as netlink messages.
+func newRulesBatch(table string, ops []nftables.Op) (*rulesBatch, error) {
+	b := &rulesBatch{table: table}
 	for i := 0; i < len(ops); {
 		if a := ops[i].Action; a == nftables.AddElem || a == nftables.DelElem {
 			i += b.elems(ops, i)
@@ -55,32 +56,32 @@ func (b *rulesBatch) op(o nftables.Op, i int) error {
 	var a attrs
 	switch o.Action {
 	case nftables.ResetTable, nftables.DelTable:
-		a.str(unix.NFTA_TABLE_NAME, nftables.TableName)
+		a.str(unix.NFTA_TABLE_NAME, b.table)
 		b.add(i, unix.NFT_MSG_DELTABLE, o.V6, 0, &a)
 	case nftables.AddTable:
-		a.str(unix.NFTA_TABLE_NAME, nftables.TableName)
+		a.str(unix.NFTA_TABLE_NAME, b.table)
 		a.u32(unix.NFTA_TABLE_FLAGS, 0)
 		b.add(i, unix.NFT_MSG_NEWTABLE, o.V6, netlink.Create, &a)
 	case nftables.AddSet:
-		writeSet(&a, *o.Set, uint32(i+1))
+		writeSet(&a, b.table, *o.Set, uint32(i+1))
 		b.add(i, unix.NFT_MSG_NEWSET, o.V6, netlink.Create, &a)
 	case nftables.DelSet:
-		a.str(unix.NFTA_SET_TABLE, nftables.TableName)
+		a.str(unix.NFTA_SET_TABLE, b.table)
 		a.str(unix.NFTA_SET_NAME, o.Set.Name)
 		b.add(i, unix.NFT_MSG_DELSET, o.V6, 0, &a)
 	case nftables.AddChain:
-		writeChain(&a, o.Chain)
+		writeChain(&a, b.table, o.Chain)
 		b.add(i, unix.NFT_MSG_NEWCHAIN, o.V6, netlink.Create, &a)
 	case nftables.DelChain:
-		a.str(unix.NFTA_CHAIN_TABLE, nftables.TableName)
+		a.str(unix.NFTA_CHAIN_TABLE, b.table)
 		a.str(unix.NFTA_CHAIN_NAME, o.Chain.Name)
 		b.add(i, unix.NFT_MSG_DELCHAIN, o.V6, 0, &a)
 	case nftables.FlushChain, nftables.EmptyChain:
-		a.str(unix.NFTA_RULE_TABLE, nftables.TableName)
+		a.str(unix.NFTA_RULE_TABLE, b.table)
 		a.str(unix.NFTA_RULE_CHAIN, o.Chain.Name)
 		b.add(i, unix.NFT_MSG_DELRULE, o.V6, 0, &a)
 	case nftables.AddRule:
-		if err := writeRule(&a, o); err != nil {
+		if err := writeRule(&a, b.table, o); err != nil {
 			return fmt.Errorf("chain %s: %w", o.Chain.Name, err)
 		}
 		b.add(i, unix.NFT_MSG_NEWRULE, o.V6, netlink.Create|netlink.Append, &a)
@@ -90,12 +91,12 @@ func (b *rulesBatch) op(o nftables.Op, i int) error {
 	return nil
 }
 
-func writeRule(a *attrs, o nftables.Op) error {
+func writeRule(a *attrs, table string, o nftables.Op) error {
 	exprs, err := kernelRule(o.Rule, o.V6)
 	if err != nil {
 		return err
 	}
-	a.str(unix.NFTA_RULE_TABLE, nftables.TableName)
+	a.str(unix.NFTA_RULE_TABLE, table)
 	a.str(unix.NFTA_RULE_CHAIN, o.Chain.Name)
 	a.nest(unix.NFTA_RULE_EXPRESSIONS, func() {
 		for _, e := range exprs {
@@ -107,8 +108,8 @@ func writeRule(a *attrs, o nftables.Op) error {
 	return err
 }
 
-func writeChain(a *attrs, c *nftables.Chain) {
-	a.str(unix.NFTA_CHAIN_TABLE, nftables.TableName)
+func writeChain(a *attrs, table string, c *nftables.Chain) {
+	a.str(unix.NFTA_CHAIN_TABLE, table)
 	a.str(unix.NFTA_CHAIN_NAME, c.Name)
 	if c.Hook == nftables.NoHook {
 		return
@@ -145,7 +146,7 @@ func (b *rulesBatch) elems(ops []nftables.Op, i int) int {
 		s := setOf{e.V6, e.Kind}
 		m := open[s]
 		if m == nil {
-			m = newElemMessage(n, e)
+			m = newElemMessage(b.table, n, e)
 			open[s] = m
 		}
 		m.add(e)
@@ -175,9 +176,9 @@ type elemMessage struct {
 	op, n, list int
 }
 
-func newElemMessage(op int, e *nftables.Elem) *elemMessage {
+func newElemMessage(table string, op int, e *nftables.Elem) *elemMessage {
 	m := &elemMessage{op: op}
-	m.str(unix.NFTA_SET_ELEM_LIST_TABLE, nftables.TableName)
+	m.str(unix.NFTA_SET_ELEM_LIST_TABLE, table)
 	m.str(unix.NFTA_SET_ELEM_LIST_SET, e.Kind.String())
 	m.list = m.open(unix.NFTA_SET_ELEM_LIST_ELEMENTS | unix.NLA_F_NESTED)
 	return m

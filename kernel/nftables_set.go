@@ -73,9 +73,9 @@ const (
 	setDescConcat = 2    // NFTA_SET_DESC_CONCAT
 )
 
-func writeSet(a *attrs, s nftables.Set, id uint32) {
+func writeSet(a *attrs, table string, s nftables.Set, id uint32) {
 	fields := s.Kind.Fields()
-	a.str(unix.NFTA_SET_TABLE, nftables.TableName)
+	a.str(unix.NFTA_SET_TABLE, table)
 	a.str(unix.NFTA_SET_NAME, s.Name)
 	a.u32(unix.NFTA_SET_FLAGS, setFlags(s.Kind))
 	a.u32(unix.NFTA_SET_KEY_TYPE, concatType(fields, s.V6))

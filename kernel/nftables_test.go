@@ -107,3 +107,25 @@ func sortedLines(s string) string {
 	slices.Sort(words)
 	return strings.Join(words, "\n")
 }
+
+// TestNFTablesProbe: this kernel has everything, and asking leaves nothing behind.
+func TestNFTablesProbe(t *testing.T) {
+	inNamespace(t)
+	k := kernel.NewNFTables(0)
+	for _, v6 := range []bool{false, true} {
+		for _, m := range k.Probe(v6) {
+			t.Errorf("v6 %v: %v", v6, m)
+		}
+	}
+	if left := listRuleset(t); left != "" {
+		t.Errorf("left behind:\n%s", left)
+	}
+}
+
+// TestNFTablesProbeSays: without the right to, the first feature is named.
+func TestNFTablesProbeSays(t *testing.T) {
+	missing := kernel.NewNFTables(-1).Probe(false)
+	if len(missing) != 1 || missing[0].Feature == "" || kernel.ProbeError(false, missing) == nil {
+		t.Fatalf("probe of no namespace: %v", missing)
+	}
+}

@@ -15,6 +15,7 @@ type NFTables struct {
 	hand nftHand
 	have *nftables.Program // what the kernel holds, nil when not known
 	want *nftables.Program // what was compiled last
+	noV6 bool              // the kernel cannot do IPv6
 }
 
 // nftHand is kernel.NFTables or its fake.
@@ -36,6 +37,9 @@ func (b *NFTables) Mode() string { return "nftables" }
 // Apply compiles plan, and brings the kernel to it. When the kernel refuses the Change
 // as a whole it is listed and the Change made Service by Service.
 func (b *NFTables) Apply(ctx context.Context, plan *proxy.Plan) ([]model.Problem, error) {
+	if b.noV6 {
+		plan = withoutV6(plan)
+	}
 	want := nftables.Compile(b.want, plan)
 	b.want = want
 	if err := b.know(); err != nil {

@@ -76,6 +76,8 @@ type config struct {
 	trustedProxies []netip.Prefix
 	publishService model.Name
 	defaultCert    model.Name
+	// fromFiles: nobody has defaulted or admitted the objects.
+	fromFiles bool
 }
 
 // readConfig reads the file over the defaults; an empty path gives the defaults.
@@ -99,7 +101,7 @@ func readConfig(path string) (rawConfig, error) {
 
 // typed checks the raw configuration; every error names the field and what it may be.
 func (r rawConfig) typed() (config, error) {
-	c := config{raw: r, roles: map[string]bool{}}
+	c := config{raw: r, roles: map[string]bool{}, fromFiles: r.Manifests != ""}
 	for _, role := range r.Roles {
 		if !slices.Contains([]string{"proxy", "dns", "lb", "ingress"}, role) {
 			return c, fmt.Errorf("roles: %q is not one of proxy, dns, lb, ingress", role)

@@ -65,6 +65,7 @@ func (s *source) load(c *cobra.Command, pods bool) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
+	cfg.fromFiles = cfg.fromFiles || len(s.files) > 0
 	cl := &cluster{config: cfg}
 	objects, problems, err := s.objects(c, cfg, pods)
 	if err != nil {

@@ -34,7 +34,7 @@ func (c config) ingress() ingress.Config {
 	i := c.raw.Ingress
 	return ingress.Config{
 		Controllers: i.Controllers, ClassNames: i.ClassAnnotations, WithoutClass: i.WatchWithoutClass,
-		DefaultCertificate: c.defaultCert, AdmitDefaultClass: c.raw.Manifests != "",
+		DefaultCertificate: c.defaultCert, AdmitDefaultClass: c.fromFiles,
 	}
 }
 

@@ -85,7 +85,7 @@ func load(t *testing.T, k *kernel.IPTables, want *iptables.Program, v6 bool) *ip
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, input := range iptables.Diff(have, want, v6).Batches(2) {
+	for input := range iptables.Diff(have, want, v6).Batches(2) {
 		if err := k.Restore(ctx, input); err != nil {
 			t.Fatalf("%v\n%s", err, input)
 		}

@@ -254,7 +254,7 @@ func (f *iptablesFamily) write(ctx context.Context, want *iptables.Program) erro
 	}
 	f.have = nil
 	if !c.Empty() {
-		for _, input := range c.Batches(f.hand.Batch()) {
+		for input := range c.Batches(f.hand.Batch()) {
 			if err := f.hand.Restore(ctx, input); err != nil {
 				return err
 			}

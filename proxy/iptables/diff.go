@@ -22,12 +22,25 @@ type Change struct {
 	stale  []place  // chains to delete
 }
 
-// Group is the part of a Change that belongs to one ServicePort.
+// Group is the part of a Change that belongs to one ServicePort. Its rules are written
+// out when they are asked for: of a whole cluster they would fill the memory.
 type Group struct {
 	Port *proxy.ServicePort
 
-	chains []Chain
-	front  front
+	part   *part
+	set    *settings
+	chains []string // names of the changed ones, in own's order
+}
+
+func (g Group) rules() []Chain {
+	left := g.chains
+	return slices.DeleteFunc(g.set.own(g.part), func(c Chain) bool {
+		if len(left) > 0 && left[0] == c.Name {
+			left = left[1:]
+			return false
+		}
+		return true
+	})
 }
 
 type place struct{ table, chain string }
@@ -81,13 +94,13 @@ func (c *Change) compareParts(h, w *family) {
 	for _, p := range fresh {
 		was := fronts[p.port.Key]
 		delete(fronts, p.port.Key)
-		g := Group{Port: p.port, front: w.set.front(p)}
-		changed := g.front.mark(&touched, was)
+		g := Group{Port: p.port, part: p, set: &w.set}
+		changed := w.set.front(p).mark(&touched, was)
 		for _, one := range w.set.own(p) {
 			rules, there := chains[one.Name]
 			delete(chains, one.Name)
 			if !there || !slices.Equal(rules, one.Rules) {
-				g.chains = append(g.chains, one)
+				g.chains = append(g.chains, one.Name)
 			}
 		}
 		if changed || len(g.chains) > 0 {
@@ -136,14 +149,14 @@ func (c *Change) compareTables(h, w *family) {
 	listed := c.compareShared(have, w)
 	keep := map[string]bool{}
 	for _, p := range w.parts {
-		g := Group{Port: p.port, front: w.set.front(p)}
+		g := Group{Port: p.port, part: p, set: &w.set}
 		for _, one := range w.set.own(p) {
 			keep[one.Name] = true
 			if rules, there := have[place{Nat, one.Name}]; !there || !slices.Equal(rules, one.Rules) {
-				g.chains = append(g.chains, one)
+				g.chains = append(g.chains, one.Name)
 			}
 		}
-		if len(g.chains) > 0 || g.front.missing(listed) {
+		if len(g.chains) > 0 || w.set.front(p).missing(listed) {
 			c.Groups = append(c.Groups, g)
 		}
 	}
@@ -223,7 +236,7 @@ func Drift(have, want *Program, v6 bool) []string {
 	}
 	write := slices.Concat(c.fixed, c.shared)
 	for _, g := range c.Groups {
-		for _, one := range g.chains {
+		for _, one := range g.rules() {
 			write = append(write, placed{Nat, one})
 		}
 	}

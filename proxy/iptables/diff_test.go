@@ -2,6 +2,7 @@ package iptables
 
 import (
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -93,7 +94,7 @@ func TestDiffArrives(t *testing.T) {
 			objects = random.Change(r, objects)
 			want := Compile(have, plan, Options{})
 			c := Diff(have, want, v6)
-			for _, in := range batches(c, 1+r.IntN(4)) {
+			for in := range batches(c, 1+r.IntN(4)) {
 				if kernel, err = kernel.Apply(in, v6); err != nil {
 					t.Fatalf("seed %d step %d: %v\n%s", seed, step, err, in)
 				}
@@ -112,9 +113,9 @@ func TestDiffArrives(t *testing.T) {
 	}
 }
 
-func batches(c *Change, size int) []string {
+func batches(c *Change, size int) iter.Seq[string] {
 	if size == 1 {
-		return []string{c.Text()}
+		return slices.Values([]string{c.Text()})
 	}
 	return c.Batches(size)
 }

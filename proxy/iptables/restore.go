@@ -1,6 +1,9 @@
 package iptables
 
-import "slices"
+import (
+	"iter"
+	"slices"
+)
 
 // Text is the whole Change as one input of iptables-restore --noflush; each table in it
 // takes effect at once.
@@ -15,21 +18,28 @@ func (c *Change) Text() string {
 // Batches cuts the Change into several inputs of at most size ServicePorts, to be
 // applied in this order: what everything needs, the chains of ServicePorts, then the
 // shared chains that lead to them together with the deletions. A batch that fails
-// leaves traffic on the rules it had.
-func (c *Change) Batches(size int) []string {
+// leaves traffic on the rules it had. Each is written when it is its turn.
+func (c *Change) Batches(size int) iter.Seq[string] {
+	var inputs []func(*input)
+	base, rest := func(in *input) { in.base(c) }, func(in *input) { in.rest(c) }
 	if len(c.Groups) <= size {
-		return []string{c.Text()}
+		inputs = append(inputs, func(in *input) { base(in); in.groups(c.Groups); rest(in) })
+	} else {
+		inputs = append(inputs, base)
+		for g := range slices.Chunk(c.Groups, size) {
+			inputs = append(inputs, func(in *input) { in.groups(g) })
+		}
+		inputs = append(inputs, rest)
 	}
-	first, last := input{}, input{}
-	first.base(c)
-	out := []string{first.text()}
-	for g := range slices.Chunk(c.Groups, size) {
-		in := input{}
-		in.groups(g)
-		out = append(out, in.text())
+	return func(yield func(string) bool) {
+		for _, write := range inputs {
+			in := input{}
+			write(&in)
+			if text := in.text(); text != "" && !yield(text) {
+				return
+			}
+		}
 	}
-	last.rest(c)
-	return slices.DeleteFunc(append(out, last.text()), func(s string) bool { return s == "" })
 }
 
 // Try is an input that loads the chains of some Groups and, in a chain nothing leads
@@ -42,7 +52,7 @@ func (c *Change) Try(groups []Group) string {
 	in.groups(groups)
 	probe := [2]placed{{table: Filter, Chain: Chain{Name: probeChain}}, {table: Nat, Chain: Chain{Name: probeChain}}}
 	for _, g := range groups {
-		for s, rules := range g.front {
+		for s, rules := range g.set.front(g.part) {
 			i := 0
 			if shared(s).table() == Nat {
 				i = 1
@@ -87,7 +97,7 @@ func (in *input) base(c *Change) {
 
 func (in *input) groups(groups []Group) {
 	for _, g := range groups {
-		for _, one := range g.chains {
+		for _, one := range g.rules() {
 			in.write(placed{Nat, one})
 		}
 	}

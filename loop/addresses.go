@@ -17,8 +17,9 @@ type Addresses struct {
 	Node   string
 	// Leads tells whether this process may write status.
 	Leads func() bool
-	// Live tells which nodes renew their Lease; nil counts every node.
-	Live func() map[string]bool
+	// Live tells which nodes renew their Lease, false while that is not known; nil
+	// counts every node.
+	Live func() (map[string]bool, bool)
 	// Write is told the status every Service should have, leader only.
 	Write func(lb.Result)
 	// Announce is told the addresses this node answers for, with their interfaces
@@ -61,9 +62,13 @@ func (a *Addresses) Publish(_ context.Context, snap *model.Snapshot, _ *proxy.Pl
 
 func (a *Addresses) onNode(snap *model.Snapshot) (map[netip.Addr][]string, []model.Problem) {
 	var live map[string]bool
+	known := true
 	if a.Live != nil {
-		live = a.Live()
+		live, known = a.Live()
 	}
 	list, problems := lb.Announce(snap, a.Config, live)
+	if !known {
+		problems = nil // made of a guess; the fence keeps this node silent until it knows
+	}
 	return lb.OnNode(list, a.Node), problems
 }

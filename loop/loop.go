@@ -27,8 +27,8 @@ type Loop struct {
 	LocalAddrs func() ([]netip.Addr, error)
 	// Backend programs the kernel; nil when this process is no service proxy.
 	Backend Backend
-	// AfterApply runs with the old and the new plan once rules are in force, off the
-	// loop: stale flows are flushed there.
+	// AfterApply runs with the old plan (nil at first) and the new one once rules are in
+	// force: stale flows are flushed from there, off the loop.
 	AfterApply func(old, new *proxy.Plan)
 	// Stages follow the rules: names, addresses, routes.
 	Stages []Stage
@@ -172,7 +172,7 @@ func (l *Loop) pass(ctx context.Context) bool {
 	if l.Observe != nil {
 		l.Observe.Applied(time.Since(start), plan)
 	}
-	if l.AfterApply != nil && old != nil {
+	if l.AfterApply != nil {
 		l.AfterApply(old, plan)
 	}
 	l.report(problems, refused)

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"sync"
 	"time"
 
 	"fairway/announce"
@@ -36,13 +37,9 @@ func (d *daemon) openBackend(ctx context.Context) error {
 		slog.Warn(p.String())
 	}
 	d.loop.Backend = b
-	flows := make(chan []proxy.Flow, 16)
-	d.loop.AfterApply = func(old, new *proxy.Plan) {
-		if stale := proxy.StaleFlows(old, new); len(stale) > 0 {
-			flows <- stale
-		}
-	}
-	d.jobs = append(d.jobs, func(ctx context.Context) error { return flush(ctx, flows) })
+	flows := &flowQueue{wake: make(chan struct{}, 1)}
+	d.loop.AfterApply = func(old, new *proxy.Plan) { flows.add(proxy.StaleFlows(old, new)) }
+	d.jobs = append(d.jobs, flows.run)
 	d.loop.Stages = append(d.loop.Stages, &once{do: func(ctx context.Context) { removeOther(ctx, other, d.cfg.raw.Node) }})
 	return nil
 }
@@ -80,20 +77,43 @@ func removeOther(ctx context.Context, mode, node string) {
 	}
 }
 
-// flush deletes stale UDP flows off the loop: a node has thousands, and rules do not
-// wait for them.
-func flush(ctx context.Context, flows <-chan []proxy.Flow) error {
+// flowQueue holds stale UDP flows to delete off the loop: a node has thousands, and
+// rules do not wait for them.
+type flowQueue struct {
+	mu   sync.Mutex
+	list []proxy.Flow
+	wake chan struct{}
+}
+
+func (q *flowQueue) add(flows []proxy.Flow) {
+	if len(flows) == 0 {
+		return
+	}
+	q.mu.Lock()
+	q.list = append(q.list, flows...)
+	q.mu.Unlock()
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (q *flowQueue) run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case list := <-flows:
-			if n, err := kernel.DeleteFlows(ctx, list); err != nil {
-				slog.Warn("stale flows not deleted", "err", err)
-			} else if n > 0 {
-				slog.Debug("stale flows deleted", "flows", n)
-			}
+		case <-q.wake:
 		}
+		q.mu.Lock()
+		list := q.list
+		q.list = nil
+		q.mu.Unlock()
+		n, err := kernel.DeleteFlows(ctx, list)
+		if err != nil && ctx.Err() == nil {
+			slog.Warn("stale UDP flows not deleted", "err", err)
+		}
+		slog.Debug("stale UDP flows deleted", "flows", n)
 	}
 }
 
@@ -177,7 +197,7 @@ func (d *daemon) openAddresses() {
 		fence.Quiet = 2 * kube.DefaultLeaseTimes().Duration
 		voice.Fence = fence
 		leases := d.nodeLeases(fence)
-		a.Live = func() map[string]bool { live, _ := leases.Live(); return live }
+		a.Live = leases.Live
 		d.jobs = append(d.jobs, func(ctx context.Context) error { leases.Run(ctx); return nil })
 	}
 	d.loop.Stages = append(d.loop.Stages, a)

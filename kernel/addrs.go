@@ -1,3 +1,7 @@
+// Package kernel is the only hand on the node's rules: programs compiled elsewhere come
+// in and are applied by netlink or by iptables-restore, and what the kernel has goes out
+// in the same form; stale flows are deleted, addresses listed. It takes no decision: what
+// to write, and when, is its caller's.
 package kernel
 
 import (

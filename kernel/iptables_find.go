@@ -83,7 +83,8 @@ func (t *IPTables) legacyInUse() bool {
 }
 
 // probe loads one rule of each shape into a chain nothing leads to. When the kernel
-// refuses, each is tried alone, and the error names what is missing.
+// refuses, each is tried alone, and the error names what is missing; what only some
+// Services need is left to fail with them.
 func (t *IPTables) probe(ctx context.Context) error {
 	all := iptables.Probes(t.v6)
 	input := ""
@@ -95,7 +96,7 @@ func (t *IPTables) probe(ctx context.Context) error {
 	}
 	var errs []error
 	for _, p := range all {
-		if err := t.Restore(ctx, p.Input); err != nil {
+		if err := t.Restore(ctx, p.Input); err != nil && !p.Optional {
 			errs = append(errs, fmt.Errorf("%s, needed for %s: %w", p.Module, p.Use, err))
 		}
 	}

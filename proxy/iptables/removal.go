@@ -68,8 +68,10 @@ func (t Table) ours(chain string, kubelet bool) bool {
 }
 
 // Probe is an input of iptables-restore that works only when the kernel has Module.
+// Without an Optional one most Services work.
 type Probe struct {
 	Module, Use, Input string
+	Optional           bool
 }
 
 // Probes lists one for each match and target beyond the plainest. All of them together,
@@ -91,9 +93,9 @@ func Probes(v6 bool) []Probe {
 	}
 	var out []Probe
 	for _, r := range rules {
-		out = append(out, Probe{r.module, r.use, probe(Nat, r.rule)})
+		out = append(out, Probe{Module: r.module, Use: r.use, Input: probe(Nat, r.rule), Optional: r.rule.Recent.Name != ""})
 	}
-	return append(out, Probe{"REJECT", "Services without endpoints", probe(Filter, Rule{Target: Target{Verb: Reject}})})
+	return append(out, Probe{Module: "REJECT", Use: "Services without endpoints", Input: probe(Filter, Rule{Target: Target{Verb: Reject}})})
 }
 
 func probe(table string, r Rule) string {

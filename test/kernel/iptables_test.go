@@ -2,7 +2,10 @@ package kernel_test
 
 import (
 	"context"
+	"errors"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +14,7 @@ import (
 	"fairway/loop"
 	"fairway/proxy"
 	"fairway/test/netlab"
+	"fairway/test/story"
 )
 
 func iptablesMode(variant kernel.Variant) mode {
@@ -67,3 +71,31 @@ func chainOf(line string) string {
 func TestIPTablesStories(t *testing.T) { runStories(t, iptablesMode(kernel.NFTVariant)) }
 
 func TestIPTablesLegacyStories(t *testing.T) { runStories(t, iptablesMode(kernel.LegacyVariant)) }
+
+// TestIPTablesOneFamily: where only one family's commands work, that family is served
+// and the other is a Problem that says what to do.
+func TestIPTablesOneFamily(t *testing.T) {
+	requireKernel(t)
+	dir := t.TempDir()
+	for _, tool := range []string{"iptables-nft", "iptables-nft-save", "iptables-nft-restore"} {
+		path, err := exec.LookPath(tool)
+		if err != nil {
+			t.Skip(err)
+		}
+		if err := os.Symlink(path, filepath.Join(dir, tool)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", dir)
+	s := story.Load(t, "testdata/mixed.txtar")
+	plan, _ := s.Plan()
+	lab := newLab(t, plan, s.Packets)
+	b, problems, err := loop.OpenIPTables(context.Background(), lab.Node.NS(), kernel.NFTVariant, "node1")
+	if err != nil || len(problems) != 1 || !strings.Contains(problems[0].Message, "apt-get install iptables") {
+		t.Fatalf("%v %v", problems, err)
+	}
+	apply(t, b, plan)
+	if _, _, err := loop.OpenIPTables(context.Background(), lab.Node.NS(), kernel.LegacyVariant, "node1"); !errors.Is(err, kernel.ErrNoIPTables) {
+		t.Errorf("without any command: %v", err)
+	}
+}

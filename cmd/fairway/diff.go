@@ -67,8 +67,6 @@ func (cl *cluster) drift(ctx context.Context) ([]string, error) {
 		return nftables.Diff(have, nftables.Compile(nil, cl.plan)).Lines(), nil
 	}
 	var lines []string
-	opts := iptables.Options{}
-	want := iptables.Compile(nil, cl.plan, opts)
 	served := 0
 	for _, v6 := range []bool{false, true} {
 		hand, err := kernel.FindIPTables(ctx, v6, 0, "")
@@ -80,6 +78,11 @@ func (cl *cluster) drift(ctx context.Context) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
+		liberal, err := hand.Liberal()
+		if err != nil {
+			return nil, err
+		}
+		want := iptables.Compile(nil, cl.plan, iptables.Options{Liberal: liberal})
 		lines = append(lines, iptables.Drift(have, want, v6)...)
 	}
 	if served == 0 {

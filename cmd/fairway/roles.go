@@ -22,6 +22,9 @@ import (
 	httpserver "fairway/server/http"
 )
 
+// canaryEvery is kube-proxy's iptables syncPeriod, at which it looks for its canary.
+const canaryEvery = 30 * time.Second
+
 // openBackend takes the proxy mode asked for; the rules of the other mode are removed
 // once this one's are in force, so that traffic flows during the switch.
 func (d *daemon) openBackend(ctx context.Context) error {
@@ -40,6 +43,17 @@ func (d *daemon) openBackend(ctx context.Context) error {
 	flows := &flowQueue{wake: make(chan struct{}, 1)}
 	d.loop.AfterApply = func(old, new *proxy.Plan) { flows.add(proxy.StaleFlows(old, new)) }
 	d.jobs = append(d.jobs, flows.run)
+	if ipt, ok := b.(*loop.IPTables); ok {
+		// Somebody who flushes iptables takes the canary with it: noticed long before
+		// the next audit.
+		d.jobs = append(d.jobs, func(ctx context.Context) error {
+			ipt.Watch(ctx, canaryEvery, func(lines []string, err error) {
+				d.observer.Drift(lines)
+				slog.Warn("iptables rules were flushed and are restored", "lines", len(lines), "err", err)
+			})
+			return nil
+		})
+	}
 	d.loop.Stages = append(d.loop.Stages, &once{do: func(ctx context.Context) { removeOther(ctx, other, d.cfg.raw.Node) }})
 	return nil
 }
@@ -64,7 +78,7 @@ func openBackend(ctx context.Context, mode, node string) (loop.Backend, []model.
 	if mode == "iptables" {
 		return loop.OpenIPTables(ctx, 0, "", node)
 	}
-	return loop.NewNFTables(kernel.NewNFTables(0)), nil, nil
+	return loop.OpenNFTables(0, node)
 }
 
 func removeOther(ctx context.Context, mode, node string) {

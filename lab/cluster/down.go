@@ -51,17 +51,10 @@ func (l Lab) remove() error {
 // empties its directory. It finds strays, such as a command that somebody runs
 // by exec, by the network namespace they are in.
 func (l Lab) clear() error {
-	networks := map[uint64]bool{}
 	daemons := l.daemons()
-	for _, d := range daemons {
-		for _, path := range networksOf(d) {
-			if inode, err := state.NetworkInode(path); err == nil {
-				networks[inode] = true
-			}
-		}
-	}
-	if own, err := state.NetworkInode("/proc/self/ns/net"); err == nil {
-		delete(networks, own)
+	networks, err := labNetworks(daemons)
+	if err != nil {
+		return fmt.Errorf("lab %s: %w", l.Dir.Name, err)
 	}
 	if err := killAll(daemons); err != nil {
 		return fmt.Errorf("lab %s: %w", l.Dir.Name, err)
@@ -93,17 +86,43 @@ func (l Lab) daemons() []state.Process {
 	return list
 }
 
-// networksOf returns the paths of the network namespaces that a process of the
-// lab is in or, as the fabric's does, keeps open.
+// labNetworks returns the inode numbers of the network namespaces of a lab's
+// processes. Every process found in one of them is killed, so the machine's own
+// must never be among them, whatever the records say.
+func labNetworks(daemons []state.Process) (map[uint64]bool, error) {
+	networks := map[uint64]bool{}
+	for _, d := range daemons {
+		for _, path := range networksOf(d) {
+			if inode, err := state.NetworkInode(path); err == nil {
+				networks[inode] = true
+			}
+		}
+	}
+	// Not /proc/self: that is the main thread, which may have been sent into the
+	// lab for good by an earlier step.
+	own, err := state.NetworkInode("/proc/thread-self/ns/net")
+	if err != nil {
+		return nil, err
+	}
+	delete(networks, own)
+	return networks, nil
+}
+
+// networksOf returns the paths of the lab's network namespaces that a process
+// of the lab leads to: those that the fabric's keeps open (it runs in the
+// machine's own), or the one that any other is in.
 func networksOf(p state.Process) []string {
-	paths := []string{fmt.Sprintf("/proc/%d/ns/net", p.PID)}
+	var paths []string
 	for _, fd := range []int{fdLAN, fdClient, fdRouter} {
 		path := fmt.Sprintf("/proc/%d/fd/%d", p.PID, fd)
 		if target, err := os.Readlink(path); err == nil && strings.HasPrefix(target, "net:[") {
 			paths = append(paths, path)
 		}
 	}
-	return paths
+	if len(paths) > 0 {
+		return paths
+	}
+	return []string{fmt.Sprintf("/proc/%d/ns/net", p.PID)}
 }
 
 func killAll(list []state.Process) error {

@@ -10,11 +10,17 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
+
+// init keeps the process' first thread to main alone. Work inside a lab's
+// network namespace changes a thread for good, and the first one is what
+// /proc/PID shows of the whole process.
+func init() { runtime.LockOSThread() }
 
 func main() {
 	if filepath.Base(os.Args[0]) == "kubectl" {

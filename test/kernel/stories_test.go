@@ -121,7 +121,11 @@ func checkPacket(t *testing.T, lab *netlab.Lab, p packet.Packet, want packet.Ver
 		return
 	}
 	if want.Action != packet.Forward {
-		o, err := lab.Send(p, silence)
+		wait := silence
+		if want.Action == packet.Reject {
+			wait = answer
+		}
+		o, err := lab.Send(p, wait)
 		if err != nil || !agrees(want, p, o) {
 			t.Errorf("%s: %s (%v), want %s", p, o, err, want)
 		}

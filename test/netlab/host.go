@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -109,6 +111,26 @@ func (h *Host) up(name string) (netlink.Link, error) {
 		return nil, fmt.Errorf("%s: interface %s up: %w", h.Name, name, err)
 	}
 	return link, nil
+}
+
+// settled waits until every cable carries packets. The kernel notices in the background
+// that the other end is up, and drops everything until then.
+func (h *Host) settled() error {
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		links, err := h.nl.LinkList()
+		if err != nil {
+			return fmt.Errorf("%s: interfaces: %w", h.Name, err)
+		}
+		waiting := slices.ContainsFunc(links, func(l netlink.Link) bool {
+			return l.Type() == "veth" && l.Attrs().OperState != netlink.OperUp
+		})
+		if !waiting {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%s: its cables are not up after 10 s", h.Name)
+		}
+	}
 }
 
 func (h *Host) addAddr(link netlink.Link, p netip.Prefix, scope int) error {

@@ -1,4 +1,4 @@
-// Package netlab makes a node with its pods, a second node and an outside client from
+// Package netlab makes a node with its pods, pods of other nodes and outside clients from
 // network namespaces that no route leads out of, and sends real packets through the
 // node's kernel: a Layout comes in, an Observation per packet goes out (endpoint
 // reached, source seen, refused, silence). It knows no rule and no backend.
@@ -22,9 +22,11 @@ type Layout struct {
 	NodeAddrs []netip.Addr
 	// Pods are the node's pods, a namespace each.
 	Pods []Pod
-	// Remote are the addresses of pods on another node, Clients those of machines
-	// outside; each group shares one namespace.
-	Remote, Clients []netip.Addr
+	// Remote are the addresses of pods on other nodes, a namespace each: in one they
+	// would answer each other past the node.
+	Remote []netip.Addr
+	// Clients are those of machines outside; they share a namespace.
+	Clients []netip.Addr
 }
 
 // Pod is one pod of the node; Iface is the node's end of its cable, named for it when
@@ -38,7 +40,7 @@ type Pod struct {
 type Lab struct {
 	Node    *Host
 	Pods    []*Host
-	Remote  *Host
+	Remote  []*Host
 	Clients *Host
 
 	servers []closer
@@ -79,8 +81,12 @@ func (lab *Lab) build(l Layout) error {
 	if lab.Clients, err = lab.attach("client", "client", l.Clients); err != nil {
 		return err
 	}
-	if lab.Remote, err = lab.attach("remote", "node2", l.Remote); err != nil {
-		return err
+	for i, a := range l.Remote {
+		h, err := lab.attach("remote pod "+a.String(), fmt.Sprintf("far%d", i), []netip.Addr{a})
+		if err != nil {
+			return err
+		}
+		lab.Remote = append(lab.Remote, h)
 	}
 	for i, p := range l.Pods {
 		iface := p.Iface
@@ -93,7 +99,15 @@ func (lab *Lab) build(l Layout) error {
 		}
 		lab.Pods = append(lab.Pods, h)
 	}
-	return lab.Node.defaultVia(l.Clients, "client")
+	if err := lab.Node.defaultVia(l.Clients, "client"); err != nil {
+		return err
+	}
+	for _, h := range lab.hosts() {
+		if err := h.settled(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // attach makes a host and a cable between it and the node. Everything the host sends
@@ -147,9 +161,13 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// Host finds who has an address: the node, a pod, the other node or a client.
+func (lab *Lab) hosts() []*Host {
+	return slices.Concat([]*Host{lab.Node, lab.Clients}, lab.Pods, lab.Remote)
+}
+
+// Host finds who has an address: the node, a pod or a client.
 func (lab *Lab) Host(a netip.Addr) *Host {
-	for _, h := range append([]*Host{lab.Node, lab.Remote, lab.Clients}, lab.Pods...) {
+	for _, h := range lab.hosts() {
 		if slices.Contains(h.addrs, a) {
 			return h
 		}
@@ -162,7 +180,7 @@ func (lab *Lab) Close() {
 	for _, s := range lab.servers {
 		_ = s.Close()
 	}
-	for _, h := range append([]*Host{lab.Node, lab.Remote, lab.Clients}, lab.Pods...) {
+	for _, h := range lab.hosts() {
 		if h != nil {
 			h.close()
 		}

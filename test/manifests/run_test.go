@@ -1,0 +1,221 @@
+// Package manifests runs the built program as on a plain machine: a directory of
+// manifests in, traffic, names and routes out, in network namespaces with real packets.
+package manifests
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"fairway/packet"
+	"fairway/test/netlab"
+)
+
+const objects = `
+apiVersion: v1
+kind: Service
+metadata: {name: shop}
+spec: {type: NodePort, clusterIP: 10.96.0.80, ports: [{name: http, port: 80, targetPort: 8080, nodePort: 30080}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: shop-1, labels: {kubernetes.io/service-name: shop}}
+addressType: IPv4
+ports: [{name: http, port: 8080}]
+endpoints: [{addresses: [%s]}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: pooled}
+spec: {type: LoadBalancer, clusterIP: 10.96.0.81, ports: [{name: http, port: 80}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: pooled-1, labels: {kubernetes.io/service-name: pooled}}
+addressType: IPv4
+ports: [{name: http, port: 8080}]
+endpoints: [{addresses: [10.244.1.5]}]
+---
+apiVersion: metallb.io/v1beta1
+kind: IPAddressPool
+metadata: {name: pool}
+spec: {addresses: [198.51.100.10-198.51.100.20]}
+---
+apiVersion: networking.k8s.io/v1
+kind: IngressClass
+metadata: {name: fairway, annotations: {ingressclass.kubernetes.io/is-default-class: "true"}}
+spec: {controller: fairway.io/ingress}
+---
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: {name: shop}
+spec:
+  rules:
+  - host: shop.example.com
+    http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: absent, port: {number: 80}}}}]}
+`
+
+var (
+	node   = netip.MustParseAddr("172.30.0.11")
+	client = netip.MustParseAddr("203.0.113.2")
+	podA   = netip.MustParseAddrPort("10.244.1.5:8080")
+	podB   = netip.MustParseAddrPort("10.244.1.6:8080")
+)
+
+// machine is the node's namespace with the program in it.
+type machine struct {
+	t   *testing.T
+	lab *netlab.Lab
+	bin string
+	dir string
+	cmd *exec.Cmd
+	log bytes.Buffer
+}
+
+func newMachine(t *testing.T) *machine {
+	if err := netlab.Missing(); err != nil {
+		if os.Getenv("FAIRWAY_REQUIRE_KERNEL") == "1" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	m := &machine{t: t, dir: t.TempDir(), bin: filepath.Join(t.TempDir(), "fairway")}
+	if out, err := exec.Command("go", "build", "-o", m.bin, "fairway/cmd/fairway").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	lab, err := netlab.New(netlab.Layout{
+		NodeAddrs: []netip.Addr{node}, Clients: []netip.Addr{client},
+		Pods: []netlab.Pod{{Addrs: []netip.Addr{podA.Addr()}}, {Addrs: []netip.Addr{podB.Addr()}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(lab.Close)
+	m.lab = lab
+	for _, a := range []netip.AddrPort{podA, podB} {
+		if err := lab.Serve(packet.TCP, a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return m
+}
+
+func (m *machine) write(name, text string) {
+	m.t.Helper()
+	if err := os.WriteFile(filepath.Join(m.dir, name), []byte(text), 0o644); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *machine) start(mode string) {
+	m.t.Helper()
+	m.cmd = exec.Command(m.bin, "run", "--manifests", m.dir, "--node", "node1", "--proxy-mode", mode)
+	m.cmd.Stdout, m.cmd.Stderr = &m.log, &m.log
+	// The children of a thread are born in its namespace.
+	if err := m.lab.Node.Do(m.cmd.Start); err != nil {
+		m.t.Fatal(err)
+	}
+	m.t.Cleanup(func() {
+		m.cmd.Process.Kill()
+		m.cmd.Wait()
+		if m.t.Failed() {
+			m.t.Logf("log of the program:\n%s", m.log.String())
+		}
+	})
+}
+
+func (m *machine) stop(sig syscall.Signal) {
+	m.t.Helper()
+	m.cmd.Process.Signal(sig)
+	if err := m.cmd.Wait(); sig == syscall.SIGTERM && err != nil {
+		m.t.Fatalf("after SIGTERM: %v", err)
+	}
+}
+
+// reaches waits until a packet gets to want.
+func (m *machine) reaches(p packet.Packet, want netip.AddrPort) {
+	m.t.Helper()
+	var last string
+	for range 100 {
+		o, err := m.lab.Send(p, 300*time.Millisecond)
+		if err == nil && o.Endpoint == want {
+			return
+		}
+		last = fmt.Sprint(o, err)
+		time.Sleep(100 * time.Millisecond)
+	}
+	m.t.Fatalf("%s does not reach %s: %s", p, want, last)
+}
+
+// run runs a command in the node's namespace until its output matches.
+func (m *machine) run(match string, args ...string) {
+	m.t.Helper()
+	re := regexp.MustCompile(match)
+	var out []byte
+	for range 50 {
+		m.lab.Node.Do(func() error {
+			out, _ = exec.Command(args[0], args[1:]...).CombinedOutput()
+			return nil
+		})
+		if re.Match(out) {
+			return
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	m.t.Fatalf("%s: no match of %s in\n%s", strings.Join(args, " "), match, out)
+}
+
+func TestRunManifests(t *testing.T) {
+	for _, mode := range []string{"nftables", "iptables"} {
+		t.Run(mode, func(t *testing.T) { manifestsStory(t, mode) })
+	}
+}
+
+func manifestsStory(t *testing.T, mode string) {
+	m := newMachine(t)
+	m.write("a.yaml", fmt.Sprintf(objects, podA.Addr()))
+	m.start(mode)
+	nodePort := packet.Packet{Proto: packet.TCP, Src: client, Dst: netip.AddrPortFrom(node, 30080)}
+	vip := packet.Packet{Proto: packet.TCP, Src: podB.Addr(), Dst: netip.MustParseAddrPort("10.96.0.80:80")}
+	m.reaches(nodePort, podA)
+	m.reaches(vip, podA)
+	// An address from the pool is programmed though nobody keeps a status.
+	m.reaches(packet.Packet{Proto: packet.TCP, Src: client, Dst: netip.MustParseAddrPort("198.51.100.10:80")}, podA)
+	m.run(`10\.96\.0\.80`, "dig", "@127.0.0.1", "-p", "10053", "+short", "+tries=1", "+time=1", "shop.default.svc.cluster.local")
+	m.run("503", "curl", "-s", "-m", "2", "-H", "Host: shop.example.com", "http://127.0.0.1/")
+	m.run("^"+mode+"$", "curl", "-s", "-m", "2", "http://127.0.0.1:10249/proxyMode")
+	m.run("^ok$", "curl", "-s", "-m", "2", "http://127.0.0.1:10249/readyz")
+
+	// A change, then a broken file beside it: the last good state stays.
+	m.write("a.yaml", fmt.Sprintf(objects, podB.Addr()))
+	m.reaches(nodePort, podB)
+	m.write("broken.yaml", "this: is: no: yaml")
+	m.write("a.yaml", "half: a: docu")
+	time.Sleep(500 * time.Millisecond)
+	m.reaches(nodePort, podB)
+
+	// Killed, the rules go on; started again, nothing changes; stopped, they stay.
+	m.write("a.yaml", fmt.Sprintf(objects, podB.Addr()))
+	os.Remove(filepath.Join(m.dir, "broken.yaml"))
+	m.stop(syscall.SIGKILL)
+	m.reaches(nodePort, podB)
+	m.start(mode)
+	m.run(`10\.96\.0\.80`, "dig", "@127.0.0.1", "-p", "10053", "+short", "+tries=1", "+time=1", "shop.default.svc.cluster.local")
+	m.reaches(nodePort, podB)
+	m.stop(syscall.SIGTERM)
+	m.reaches(vip, podB)
+
+	m.run("nothing of ours is left", m.bin, "cleanup")
+	if o, err := m.lab.Send(nodePort, 300*time.Millisecond); err != nil || o.Reached() {
+		t.Fatalf("after cleanup the node port still answers: %v %v", o, err)
+	}
+	m.run(`^(table ip6? (nat|filter|mangle) \{\n\}\n)*$`, "nft", "list", "ruleset")
+}

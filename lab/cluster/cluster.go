@@ -10,9 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"syscall"
-	"time"
 
 	"fairway/lab/fabric"
 	"fairway/lab/pki"
@@ -56,10 +54,18 @@ const nodeSpaces = syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NE
 
 var errInterrupted = errors.New("interrupted")
 
-// Running reports whether the parts are alive that a lab cannot do without. A
-// lab whose `up` failed or was killed may be running in part.
-func (l Lab) Running() bool {
-	return l.Dir.Process(state.ProcFabric).Alive() && l.Dir.Process(state.ProcControlPlane).Alive()
+// Running reports whether the lab is there: its LAN, without which nothing is.
+// A lab whose `up` failed or was killed may be running in part.
+func (l Lab) Running() bool { return l.Dir.Process(state.ProcFabric).Alive() }
+
+// hasControlPlane returns an error that says how to start the control plane
+// where it is off.
+func (l Lab) hasControlPlane() error {
+	if l.Dir.Process(state.ProcControlPlane).Alive() {
+		return nil
+	}
+	return fmt.Errorf("the control plane of lab %[1]s is off; `fairway-lab --name %[1]s start-node %[2]s` starts it",
+		l.Dir.Name, state.ProcControlPlane)
 }
 
 // Up brings a lab up. Left-overs of one that crashed are removed first.
@@ -231,10 +237,14 @@ func (l Lab) startCore(lab state.Lab, s fabric.Spaces, listeners []*os.File) err
 	if err != nil {
 		return err
 	}
+	return l.startControlPlane(lab, s.LAN)
+}
+
+func (l Lab) startControlPlane(lab state.Lab, lan *os.File) error {
 	return spawn(l.Dir, lab, daemon{
 		name:  state.ProcControlPlane,
 		args:  l.daemonArgs("control-plane"),
-		space: s.LAN,
+		space: lan,
 	})
 }
 
@@ -266,82 +276,6 @@ func (l Lab) daemonArgs(role string) []string {
 	return []string{role, "--state-root", l.Dir.Root, "--name", l.Dir.Name}
 }
 
-// AddNode adds the next node to a running lab and returns its name.
-func (l Lab) AddNode(ctx context.Context) (string, error) {
-	return l.changeNode(ctx, func(lab *state.Lab) (int, error) {
-		n := 1
-		for slices.Contains(lab.Nodes, n) {
-			n++
-		}
-		if n > topology.MaxNodes {
-			return 0, fmt.Errorf("a lab has at most %d nodes", topology.MaxNodes)
-		}
-		lab.Nodes = append(lab.Nodes, n)
-		return n, l.Dir.Save(*lab)
-	})
-}
-
-// StartNode powers a node on that StopNode has powered off.
-func (l Lab) StartNode(ctx context.Context, name string) error {
-	_, err := l.changeNode(ctx, func(lab *state.Lab) (int, error) {
-		n, err := nodeNumber(*lab, name)
-		if err == nil && l.Dir.Process(name).Alive() {
-			err = fmt.Errorf("%s runs already", name)
-		}
-		return n, err
-	})
-	return err
-}
-
-func (l Lab) changeNode(ctx context.Context, choose func(*state.Lab) (int, error)) (string, error) {
-	unlock, lab, err := l.open()
-	if err != nil {
-		return "", err
-	}
-	defer unlock()
-	n, err := choose(&lab)
-	if err != nil {
-		return "", err
-	}
-	lan, err := os.Open(l.spacePath("fabric"))
-	if err != nil {
-		return "", err
-	}
-	defer lan.Close()
-	l.Out.Say("%s starting", topology.NodeName(n))
-	if err := l.startNode(lab, lan, n); err != nil {
-		return "", err
-	}
-	if lab.Fairway == "process" {
-		// The Services of Fairway itself get one endpoint more.
-		if err := l.applyManifests(ctx, lab); err != nil {
-			return "", err
-		}
-	}
-	return topology.NodeName(n), l.waitReady(ctx, lab, []int{n})
-}
-
-// StopNode pulls a node's plug: everything on it dies at once, and the cluster
-// has to notice by itself.
-func (l Lab) StopNode(name string) error {
-	unlock, lab, err := l.open()
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if _, err := nodeNumber(lab, name); err != nil {
-		return err
-	}
-	p := l.Dir.Process(name)
-	if !p.Alive() {
-		return fmt.Errorf("%s is off already", name)
-	}
-	if err := p.Kill(); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	return p.WaitGone(10 * time.Second)
-}
-
 // open locks a running lab and reads its settings.
 func (l Lab) open() (func(), state.Lab, error) {
 	if !l.Running() {
@@ -357,15 +291,6 @@ func (l Lab) open() (func(), state.Lab, error) {
 		return nil, state.Lab{}, err
 	}
 	return unlock, lab, nil
-}
-
-func nodeNumber(lab state.Lab, name string) (int, error) {
-	for _, n := range lab.Nodes {
-		if topology.NodeName(n) == name {
-			return n, nil
-		}
-	}
-	return 0, fmt.Errorf("no node %q in this lab", name)
 }
 
 func closeAll(files []*os.File) {

@@ -44,7 +44,7 @@ func (l Lab) client() (kubernetes.Interface, error) {
 func (l Lab) waitServer(ctx context.Context, lab state.Lab) error {
 	url := fmt.Sprintf("https://127.0.0.1:%d", lab.Ports.API)
 	return l.Out.wait(ctx, "the API server", serverLimit, func(ctx context.Context) (string, error) {
-		if err := checkAlive(l.Dir, l.Dir.Processes()...); err != nil {
+		if err := checkAlive(l.Dir, state.ProcFabric, state.ProcControlPlane); err != nil {
 			return "", err
 		}
 		if err := probe.Server(ctx, url); err != nil {

@@ -49,7 +49,7 @@ logs         %s
 	if !l.Running() {
 		return fmt.Errorf("lab %s is not running; `fairway-lab up` starts it anew, `fairway-lab down` removes it", l.Dir.Name)
 	}
-	return nil
+	return l.hasControlPlane()
 }
 
 func (l Lab) processState(name string) string {

@@ -43,6 +43,7 @@ spec:
 
 // TestLab walks one lab through its life, with a second one beside it.
 func TestLab(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	before := machineNetwork(t)
 	var labs sync.WaitGroup
@@ -54,7 +55,6 @@ func TestLab(t *testing.T) {
 	}
 	t.Run("workload", b.workload)
 	t.Run("places", b.places)
-	t.Run("unknown image", b.unknownImage)
 	t.Run("side by side", func(t *testing.T) {
 		if out := b.run("--name", "two", "kubectl", "get", "deploy"); strings.Contains(out, "web") {
 			t.Error("the second lab sees the first one's Deployment")
@@ -64,7 +64,12 @@ func TestLab(t *testing.T) {
 			t.Errorf("node addresses of the dual-stack lab: %s", ips)
 		}
 	})
-	t.Run("power-off", b.powerOff)
+	t.Run("waiting", func(t *testing.T) {
+		for name, test := range map[string]func(*testing.T){"unknown image": b.unknownImage, "power-off": b.powerOff} {
+			t.Run(name, func(t *testing.T) { t.Parallel(); test(t) })
+		}
+	})
+	t.Run("control plane off", b.controlPlaneOff)
 	t.Run("down", func(t *testing.T) {
 		one, two := b.networks("one"), b.networks("two")
 		// A command that somebody left running must go too.
@@ -162,9 +167,33 @@ func (b *bench) powerOff(t *testing.T) {
 	b.eventually(20*time.Second, "web", "--name", "one", "exec", "client", "--", "curl", "-sS", "-m", "2", "http://172.30.0.13:30080/")
 }
 
+// controlPlaneOff kills the control plane and starts it again: the nodes go on
+// meanwhile, and what was there is there again.
+func (b *bench) controlPlaneOff(t *testing.T) {
+	b.run("--name", "one", "stop-node", "control-plane")
+	for _, args := range [][]string{{"status"}, {"add-node"}} {
+		if out := b.fails(append([]string{"--name", "one"}, args...)...); !strings.Contains(out, "start-node control-plane") {
+			t.Errorf("%s does not say how to start the control plane: %q", args[0], out)
+		}
+	}
+	if out := b.fails("--name", "one", "up"); !strings.Contains(out, "is up already") {
+		t.Errorf("up with the control plane off: %q", out)
+	}
+	if out := b.run("--name", "one", "exec", "client", "--", "curl", "-sS", "-m", "2", "http://172.30.0.11:30080/"); out != "web" {
+		t.Errorf("the Service answers %q", out)
+	}
+	b.run("--name", "one", "start-node", "control-plane")
+	if out := b.fails("--name", "one", "start-node", "control-plane"); !strings.Contains(out, "runs already") {
+		t.Errorf("a second start: %q", out)
+	}
+	b.run("--name", "one", "kubectl", "scale", "deploy/web", "--replicas=2")
+	b.run("--name", "one", "kubectl", "rollout", "status", "deploy/web", "--timeout=60s")
+}
+
 // TestUpAfterACrash kills every process of a lab, and the launcher of another
 // in the middle of its work; the next up must not care.
 func TestUpAfterACrash(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	up := []string{"--name", "c", "up", "--nodes", "1", "--peer", "kube-proxy"}
 	b.run(up...)
@@ -197,6 +226,7 @@ func TestUpAfterACrash(t *testing.T) {
 
 // TestInterruptedUp presses Ctrl-C while a lab comes up.
 func TestInterruptedUp(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	launcher := b.command("--name", "i", "up", "--nodes", "1", "--peer", "kube-proxy")
 	if err := launcher.Start(); err != nil {

@@ -220,9 +220,15 @@ func addNodeCommand(where *place) *cobra.Command {
 
 func stopNodeCommand(where *place) *cobra.Command {
 	return &cobra.Command{
-		Use:   "stop-node NODE",
-		Short: "Power a node off, as if its plug were pulled",
-		Args:  cobra.ExactArgs(1),
+		Use:   "stop-node NODE|control-plane",
+		Short: "Power a node off, as if its plug were pulled, or the control plane",
+		Long: `Power a node off, as if its plug were pulled: everything on it ends at once, and
+the cluster has to notice by itself.
+
+  stop-node node2
+  stop-node control-plane    kill -9 of etcd, kube-apiserver, kube-controller-manager
+                             and kube-scheduler; etcd's data is kept for start-node`,
+		Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			lab, err := where.lab()
 			if err != nil {
@@ -235,8 +241,8 @@ func stopNodeCommand(where *place) *cobra.Command {
 
 func startNodeCommand(where *place) *cobra.Command {
 	return &cobra.Command{
-		Use:   "start-node NODE",
-		Short: "Power a node on again",
+		Use:   "start-node NODE|control-plane",
+		Short: "Power a node, or the control plane, on again and wait until it is ready",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			lab, err := where.lab()

@@ -28,6 +28,9 @@ working at once. Stop the running program first, or it programs them again.`,
 				}
 				modes = []string{mode}
 			}
+			if err := needRoot("cleanup"); err != nil {
+				return err
+			}
 			ctx, cancel := context.WithTimeout(c.Context(), 2*time.Minute)
 			defer cancel()
 			var errs []error

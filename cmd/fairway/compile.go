@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"fairway/lb"
@@ -20,7 +21,8 @@ func compileCommand() *cobra.Command {
 		Short: "Print what a node's kernel, DNS, addresses and routes would be; change nothing",
 		Long: `Compile prints the program a node would run, in its own language: an nft script or
 an iptables-restore file, zone lines, addresses, routes. It needs no privileges and no
-cluster: objects come from files, or from an API server with --kubeconfig.
+cluster: objects come from files, or from an API server with --kubeconfig. The exit code
+is 1 when part of the input could not be read.
 
   kubectl get svc,endpointslices,nodes -A -o yaml | fairway compile -f - --node worker-1
   fairway compile -f shop.yaml --backend iptables --node worker-1
@@ -31,16 +33,23 @@ cluster: objects come from files, or from an API server with --kubeconfig.
 			if err != nil {
 				return err
 			}
-			defer cl.finish(c)
+			defer cl.finish(c, nil)
+			if s.node == "" && len(cl.snap.Nodes) > 1 {
+				fmt.Fprintf(c.ErrOrStderr(), "note: no --node: these are the rules of a node that is none of %s and has no address\n", nodeNames(cl.snap))
+			}
 			text, err := cl.part(part)
 			if err != nil {
 				return err
 			}
 			if s.output == "json" {
-				return printJSON(c.OutOrStdout(), map[string]any{"part": part, "program": strings.Split(strings.TrimSuffix(text, "\n"), "\n"), "problems": cl.problems})
+				err = printJSON(c.OutOrStdout(), map[string]any{"part": part, "program": strings.Split(strings.TrimSuffix(text, "\n"), "\n"), "problems": cl.problems})
+			} else {
+				_, err = fmt.Fprint(c.OutOrStdout(), text)
 			}
-			fmt.Fprint(c.OutOrStdout(), text)
-			return nil
+			if err == nil && slices.ContainsFunc(cl.problems, unreadable) {
+				return exitCode(1)
+			}
+			return err
 		},
 	}
 	s.flags(c, true)

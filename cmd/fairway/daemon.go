@@ -20,6 +20,7 @@ import (
 	httpserver "fairway/server/http"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 )
 
 // daemon is the wiring of one process.
@@ -46,6 +47,8 @@ type daemon struct {
 	mu           sync.Mutex
 	read         model.Objects // from files, before the overlay
 	readProblems []model.Problem
+	own          []*corev1.Node // this machine, where the files have no Node
+	ownAddrs     []netip.Addr
 }
 
 // newDaemon builds everything and opens nothing that cannot be left as it is.

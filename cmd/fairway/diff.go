@@ -26,10 +26,13 @@ needs root.
   fairway diff -f DIR`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if err := needRoot("diff"); err != nil {
+				return err
+			}
 			if s.node == "" {
 				s.node = nodeName()
 			}
-			s.inCluster = true
+			s.here = true
 			cl, err := s.load(c, false)
 			if err != nil {
 				return err

@@ -3,15 +3,18 @@ package main
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
 	"os"
-	"time"
+	"slices"
 
 	"fairway/dns"
 	"fairway/ingress"
+	"fairway/kernel"
 	"fairway/kube"
+	"fairway/lb"
 	"fairway/model"
 	"fairway/proxy"
 
@@ -27,7 +30,7 @@ type source struct {
 	node       string
 	backend    string
 	output     string
-	inCluster  bool // without any, the configuration's own source or the Pod's account
+	here       bool // about this machine: the configuration's own source, the Pod's account, its addresses
 }
 
 func (s *source) flags(c *cobra.Command, live bool) {
@@ -38,7 +41,7 @@ func (s *source) flags(c *cobra.Command, live bool) {
 	f.StringVar(&s.backend, "backend", "", "nftables or iptables (default: the configuration's proxy.mode)")
 	f.StringVarP(&s.output, "output", "o", "text", "text or json")
 	if live {
-		f.StringVar(&s.kubeconfig, "kubeconfig", "", "read the objects from the API server of this kubeconfig")
+		f.StringVar(&s.kubeconfig, "kubeconfig", "", "read the objects from the API server of this kubeconfig (default $KUBECONFIG)")
 		f.StringVar(&s.server, "server", "", "the API server's address in place of the kubeconfig's")
 	}
 }
@@ -46,6 +49,7 @@ func (s *source) flags(c *cobra.Command, live bool) {
 // cluster is everything the offline commands work on.
 type cluster struct {
 	config   config
+	objects  model.Objects
 	snap     *model.Snapshot
 	plan     *proxy.Plan
 	problems []model.Problem
@@ -54,6 +58,9 @@ type cluster struct {
 // load reads the objects and makes the plan of the node; node "" takes s.node, the
 // only Node there is, or none.
 func (s *source) load(c *cobra.Command, pods bool) (*cluster, error) {
+	if s.output != "text" && s.output != "json" {
+		return nil, fmt.Errorf("--output %s: want text or json", s.output)
+	}
 	raw, err := readConfig(s.config)
 	if err != nil {
 		return nil, err
@@ -71,9 +78,26 @@ func (s *source) load(c *cobra.Command, pods bool) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	snap, more := model.Build(nil, objects)
-	cl.snap, cl.problems = snap, append(problems, more...)
+	if s.here && cfg.fromFiles {
+		objects = withOwnNode(objects, s.node, kernel.DefaultAddrs())
+	}
+	cl.problems = append(problems, cl.build(objects)...)
 	return cl, cl.planFor(s.node)
+}
+
+// build makes the snapshot. Addresses of pools are given out first where the program
+// that follows files would do so.
+func (cl *cluster) build(objects model.Objects) []model.Problem {
+	snap, problems := model.Build(nil, objects)
+	if cl.config.fromFiles && len(objects.Pools) > 0 {
+		result, _ := lb.Assign(snap, cl.config.lb())
+		local := &kube.Local{}
+		local.Publish(kube.Report{Services: result.Wants})
+		objects.Services = local.Overlay(objects.Services)
+		snap, problems = model.Build(snap, objects)
+	}
+	cl.objects, cl.snap = objects, snap
+	return problems
 }
 
 func (s *source) objects(c *cobra.Command, cfg config, pods bool) (model.Objects, []model.Problem, error) {
@@ -81,20 +105,17 @@ func (s *source) objects(c *cobra.Command, cfg config, pods bool) (model.Objects
 		files := &kube.Files{Paths: s.files}
 		return files.Read()
 	}
-	if s.inCluster {
+	if s.here {
 		s.kubeconfig, s.server = cmp.Or(s.kubeconfig, cfg.raw.Kubeconfig), cmp.Or(s.server, cfg.raw.Server)
 		if cfg.raw.Manifests != "" {
 			return (&kube.Files{Paths: []string{cfg.raw.Manifests}}).Read()
 		}
-	} else if s.kubeconfig == "" {
-		return model.Objects{}, nil, fmt.Errorf("say where the objects are: -f FILE or --kubeconfig FILE")
 	}
-	rest, err := kube.ClientConfig(s.kubeconfig, s.server)
-	if err != nil {
-		return model.Objects{}, nil, err
+	s.kubeconfig = cmp.Or(s.kubeconfig, os.Getenv("KUBECONFIG"))
+	if s.kubeconfig == "" && !s.here {
+		return model.Objects{}, nil, errors.New("say where the objects are: -f FILE or --kubeconfig FILE")
 	}
-	api := &kube.API{Config: rest, Kinds: kube.Kinds{Namespaces: true, Pods: pods, Ingresses: true, Pools: true}}
-	return api.Once(c.Context(), 15*time.Second)
+	return s.fromServer(c.Context(), cfg, kube.Kinds{Namespaces: true, Pods: pods, Ingresses: true, Pools: true})
 }
 
 // planFor makes the plan as node would.
@@ -112,7 +133,7 @@ func (cl *cluster) planFor(node string) error {
 	} else if node != "" && len(cl.snap.Nodes) > 0 {
 		return fmt.Errorf("node %s: no such Node among the objects", node)
 	}
-	cfg.LocalAddrs = append(cfg.NodeIPs, netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback())
+	cfg.LocalAddrs = append(slices.Clone(cfg.NodeIPs), netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback())
 	plan, problems := proxy.New(nil, cl.snap, cfg)
 	cl.plan = plan
 	cl.problems = append(cl.problems, problems...)
@@ -131,15 +152,28 @@ func (cl *cluster) table() *ingress.Table {
 	return table
 }
 
-// finish prints the Problems, once each, on standard error.
-func (cl *cluster) finish(c *cobra.Command) {
+// finish prints the Problems that matter here, once each, on standard error; nil is all.
+func (cl *cluster) finish(c *cobra.Command, matters func(model.Problem) bool) {
 	seen := map[model.Problem]bool{}
 	for _, p := range cl.problems {
-		if !seen[p] {
-			seen[p] = true
+		if !seen[p] && (matters == nil || matters(p) || unreadable(p)) {
 			fmt.Fprintln(c.ErrOrStderr(), "problem:", p)
 		}
+		seen[p] = true
 	}
+}
+
+// unreadable is a Problem of the input itself: part of it was left out.
+func unreadable(p model.Problem) bool {
+	return p.Reason == "UnreadableDocument" || p.Reason == "UnreadableFile"
+}
+
+// needRoot is for commands that look into the kernel.
+func needRoot(what string) error {
+	if os.Geteuid() != 0 {
+		return errors.New(what + " needs root (CAP_NET_ADMIN)")
+	}
+	return nil
 }
 
 func printJSON(w io.Writer, v any) error {

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"fairway/announce"
 	"fairway/ingress"
+	"fairway/kernel"
 	"fairway/kube"
 	"fairway/lb"
 	"fairway/model"
@@ -136,5 +138,19 @@ func (d *daemon) redeliver() {
 	defer d.mu.Unlock()
 	o := d.read
 	o.Services = d.local.Overlay(o.Services)
+	o = d.ownNode(o)
 	d.loop.Deliver(o, d.readProblems)
+}
+
+// ownNode stands in for the Node that manifests need not have, with the machine's
+// addresses of now; the object stays the same while they do.
+func (d *daemon) ownNode(o model.Objects) model.Objects {
+	if len(o.Nodes) > 0 {
+		return o
+	}
+	if addrs := kernel.DefaultAddrs(); d.own == nil || !slices.Equal(addrs, d.ownAddrs) {
+		d.own, d.ownAddrs = withOwnNode(o, d.cfg.raw.Node, addrs).Nodes, addrs
+	}
+	o.Nodes = d.own
+	return o
 }

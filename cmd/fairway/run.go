@@ -114,7 +114,17 @@ func run(ctx context.Context, cfg config) error {
 		return err
 	}
 	slog.Info("fairway "+version, "node", cfg.raw.Node, "roles", strings.Join(cfg.raw.Roles, ","), "mode", cfg.raw.Proxy.Mode, "objects", d.from)
+	if cfg.roles["proxy"] && !forwards() {
+		slog.Warn("this machine forwards no packets, so Services answer itself alone: sysctl -w net.ipv4.ip_forward=1 (and keep it in /etc/sysctl.d)")
+	}
 	err = d.serve(ctx)
 	slog.Info("stopped; the rules stay in the kernel (fairway cleanup removes them)")
 	return err
+}
+
+// forwards tells whether the kernel passes on packets of others, which is what reaching a
+// Service from outside is. Node agents turn it on; on a machine of its own nobody does.
+func forwards() bool {
+	data, err := os.ReadFile("/proc/sys/net/ipv4/ip_forward")
+	return err != nil || strings.TrimSpace(string(data)) != "0"
 }

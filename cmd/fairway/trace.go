@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
+	"fairway/model"
 	"fairway/packet"
 	"fairway/proxy"
 	"fairway/proxy/iptables"
@@ -35,7 +37,6 @@ arrive.
 			if err != nil {
 				return err
 			}
-			defer cl.finish(c)
 			p, err := packet.ParseProtocol(proto)
 			if err != nil {
 				return fmt.Errorf("--proto: %w", err)
@@ -44,8 +45,8 @@ arrive.
 			if err != nil {
 				return err
 			}
-			if s.node == "" && start.Node != "" {
-				if err := cl.planFor(start.Node); err != nil {
+			if s.node == "" {
+				if err := cl.meet(c, start, to); err != nil {
 					return err
 				}
 			}
@@ -53,6 +54,8 @@ arrive.
 			if err != nil {
 				return err
 			}
+			text := report.Text()
+			defer cl.finish(c, func(p model.Problem) bool { return strings.Contains(text, p.Object.Name.String()) })
 			return cl.printReport(c, report, s.output)
 		},
 	}
@@ -62,6 +65,21 @@ arrive.
 	c.Flags().StringVar(&proto, "proto", "tcp", "tcp, udp or sctp")
 	c.MarkFlagRequired("to")
 	return c
+}
+
+// meet makes the plan of the node whose rules the packet meets first.
+func (cl *cluster) meet(c *cobra.Command, start trace.From, to string) error {
+	if start.Node != "" {
+		return cl.planFor(start.Node)
+	}
+	node, note := cl.nodeFor(to)
+	if len(cl.snap.Nodes) == 0 {
+		note = cl.addNode(to)
+	}
+	if note != "" {
+		fmt.Fprintln(c.ErrOrStderr(), "note:", note)
+	}
+	return cl.planFor(node)
 }
 
 func (cl *cluster) world() *trace.World {

@@ -21,8 +21,9 @@ build-lab: build ## bin/fairway-lab with a Kubernetes control plane, kubelet and
 	lab/agnhost/build.sh
 
 lab: packages build-lab ## a cluster of three nodes with Fairway on each; then: bin/fairway-lab kubectl get pods -A
-	bin/fairway-lab up
-	bin/fairway-lab status
+	@if bin/fairway-lab list | grep -q '^lab	running$$'; then bin/fairway-lab status && \
+	echo "it was up already; for the Fairway just built: bin/fairway-lab kubectl -n fairway-system rollout restart ds/fairway"; \
+	else bin/fairway-lab up; fi
 
 test: packages test-quick test-lab ## everything: unit, stories, kernel (needs root), lab with real kubectl, a short e2e
 
@@ -60,8 +61,8 @@ lint: ## gofmt, go vet, staticcheck, ineffassign, misspell
 	$(GO) tool -modfile=hack/tools/go.mod ineffassign ./...
 	$(GO) tool -modfile=hack/tools/go.mod misspell -error $$(git ls-files '*.go' '*.md')
 
-fresh: ## the README's two commands in a clean Debian root with empty caches (root; an hour)
-	hack/fresh.sh
+fresh: ## the README's two commands in a clean Debian root (root; an hour); FRESH=--shared-caches (minutes)
+	hack/fresh.sh $(FRESH)
 
 clean: ## remove bin/; labs are taken down with bin/fairway-lab down
 	rm -rf bin

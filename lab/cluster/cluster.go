@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"fairway/lab/fabric"
@@ -191,7 +192,25 @@ func (l Lab) writeFiles(lab *state.Lab, o Options) error {
 	if err := l.chooseImages(lab, o.Images); err != nil {
 		return err
 	}
+	if err := os.WriteFile(l.Dir.Hosts(), []byte(hosts(lab.Family)), 0o644); err != nil {
+		return err
+	}
 	return l.Dir.Save(*lab)
+}
+
+// hosts is what the LAN's resolver knows at first: the hosts outside the
+// cluster, the client under the names of a site that everybody knows as well.
+func hosts(f topology.Family) string {
+	var s strings.Builder
+	s.WriteString(`# What the lab's resolver (172.30.0.1, fd00:30::1) knows; any other name is NXDOMAIN.
+# As hosts(5): an address, a name, and aliases, which are answered by a CNAME to that name.
+# Read again for every query.
+`)
+	for i, client := range f.Client() {
+		fmt.Fprintf(&s, "%s\twww.a.shifen.com www.baidu.com\n", client)
+		fmt.Fprintf(&s, "%s\tclient.example.com\n%s\trouter.example.com\n", client, f.Router()[i])
+	}
+	return s.String()
 }
 
 // chooseImages keeps the user's image map where it is, so that editing it has

@@ -8,12 +8,13 @@ import (
 	"os"
 
 	"fairway/lab/relay"
+	"fairway/lab/resolver"
 	"fairway/lab/state"
 	"fairway/lab/topology"
 )
 
-// HoldFabric is the process that keeps the LAN, client and router alive and
-// relays the host's loopback ports into the LAN. It inherits the open files
+// HoldFabric is the process that keeps the LAN, client and router alive, relays
+// the host's loopback ports into the LAN and is the LAN's resolver. It inherits the open files
 // that `up` made, in the order of the fd constants.
 func HoldFabric(ctx context.Context, dir state.Dir) error {
 	lab, err := dir.Load()
@@ -27,7 +28,7 @@ func HoldFabric(ctx context.Context, dir state.Dir) error {
 		return err
 	}
 	server := net.JoinHostPort(lab.Family.Fabric()[0].String(), fmt.Sprint(topology.ServerPort))
-	ended := make(chan error, 3)
+	ended := make(chan error, 4)
 	for fd, target := range map[uintptr]func(context.Context) string{
 		fdAPI:   func(context.Context) string { return server },
 		fdHTTP:  ingress.Target(80),
@@ -39,7 +40,9 @@ func HoldFabric(ctx context.Context, dir state.Dir) error {
 		}
 		go func() { ended <- relay.Serve(ctx, l, spaces[0], target) }()
 	}
-	return errors.Join(<-ended, <-ended, <-ended)
+	names := resolver.Resolver{File: dir.Hosts()}
+	go func() { ended <- names.Serve(ctx, spaces[0], lab.Family.Fabric()) }()
+	return errors.Join(<-ended, <-ended, <-ended, <-ended)
 }
 
 func inherited(fd uintptr) (net.Listener, error) {

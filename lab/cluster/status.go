@@ -44,8 +44,9 @@ func (l Lab) Status(ctx context.Context, out io.Writer) error {
 API server   https://127.0.0.1:%d   KUBECONFIG=%s
 Ingress      http://127.0.0.1:%d  https://127.0.0.1:%d
 pool         172.30.0.100-172.30.0.150 is free for LoadBalancer addresses
+names        %s: what the LAN's resolver knows
 logs         %s
-`, lab.Ports.API, l.Dir.Kubeconfig(), lab.Ports.HTTP, lab.Ports.HTTPS, l.Dir.Path("logs"))
+`, lab.Ports.API, l.Dir.Kubeconfig(), lab.Ports.HTTP, lab.Ports.HTTPS, l.Dir.Hosts(), l.Dir.Path("logs"))
 	if !l.Running() {
 		return fmt.Errorf("lab %s is not running; `fairway-lab up` starts it anew, `fairway-lab down` removes it", l.Dir.Name)
 	}

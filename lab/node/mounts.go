@@ -51,8 +51,7 @@ func prepare(c Config) error {
 	return os.WriteFile(c.path("resolv.conf"), []byte(resolvConf(c)), 0o644)
 }
 
-// resolvConf names the LAN's own address, where nothing answers: a lab has no
-// way out, and a refusal is quicker than silence.
+// resolvConf names the LAN's resolver, which knows the names of one file.
 func resolvConf(c Config) string {
 	return fmt.Sprintf("nameserver %s\n", c.Lab.Family.Fabric()[0])
 }

@@ -96,6 +96,9 @@ func (d Dir) Kubeconfig() string { return d.Path("kubeconfig") }
 // InsideKubeconfig is the administrator's file for the lab's own namespaces.
 func (d Dir) InsideKubeconfig() string { return d.PKI("admin.kubeconfig") }
 
+// Hosts is the file of the names that the LAN's resolver knows.
+func (d Dir) Hosts() string { return d.Path("hosts") }
+
 // Exists reports whether there is a lab of this name, running or not.
 func (d Dir) Exists() bool {
 	_, err := os.Stat(d.Path())

@@ -72,7 +72,7 @@ func stale(s *corev1.Service, w lb.Want) bool {
 			have = append(have, a.Unmap())
 		}
 	}
-	return !slices.Equal(have, saw) && !slices.Equal(have, w.Addrs)
+	return !w.ConditionsOnly && !slices.Equal(have, saw) && !slices.Equal(have, w.Addrs)
 }
 
 func (p *Publisher) setFinalizers(ctx context.Context, s *corev1.Service, list []string) (*corev1.Service, error) {
@@ -93,12 +93,17 @@ func (p *Publisher) writeServiceStatus(ctx context.Context, s *corev1.Service, w
 		want = append(want, corev1.LoadBalancerIngress{IP: a.String(), IPMode: &mode})
 	}
 	conditions := mergeConditions(s.Status.Conditions, w.Conditions, metav1.Now())
+	status := map[string]any{"loadBalancer": map[string]any{"ingress": want}, "conditions": conditions}
+	if w.ConditionsOnly {
+		want = s.Status.LoadBalancer.Ingress
+		delete(status, "loadBalancer")
+	}
 	if sameList(s.Status.LoadBalancer.Ingress, want) && sameList(s.Status.Conditions, conditions) {
 		return s, nil
 	}
 	out, err := p.patchService(ctx, s, map[string]any{
 		"metadata": map[string]any{"resourceVersion": s.ResourceVersion},
-		"status":   map[string]any{"loadBalancer": map[string]any{"ingress": want}, "conditions": conditions},
+		"status":   status,
 	}, "status")
 	if err != nil {
 		return nil, fmt.Errorf("%s/%s: Service status: %w", s.Namespace, s.Name, err)

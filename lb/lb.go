@@ -81,6 +81,9 @@ type Want struct {
 	Pool       model.Name
 	Finalizer  Finalizer
 	Conditions []Condition
+	// ConditionsOnly leaves the rest of the status and the finalizer alone: the
+	// Service's addresses are another's business, or it has none.
+	ConditionsOnly bool
 }
 
 // Result is what Assign wants, sorted by Service name; it has an entry for every

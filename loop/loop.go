@@ -176,7 +176,7 @@ func (l *Loop) pass(ctx context.Context) bool {
 		l.AfterApply(old, plan)
 	}
 	l.report(problems, refused)
-	return true
+	return len(refused) == 0 // what was refused is tried again
 }
 
 // withdraw gives the stages a snapshot of the Services that were reachable before and

@@ -118,6 +118,9 @@ func buildNode(obj *corev1.Node) *Node {
 			n.ExternalIPs = append(n.ExternalIPs, ip)
 		}
 	}
+	if p := obj.Status.DaemonEndpoints.KubeletEndpoint.Port; p > 0 && p < 65536 {
+		n.KubeletPort = uint16(p)
+	}
 	cidrs := obj.Spec.PodCIDRs
 	if len(cidrs) == 0 && obj.Spec.PodCIDR != "" {
 		cidrs = []string{obj.Spec.PodCIDR}

@@ -91,6 +91,9 @@ func (s *Service) readAddresses(obj *corev1.Service) {
 			s.issue(fieldIndex("spec.clusterIPs", i, ""), "InvalidAddress", "%q is not an IP address; the Service is not reachable by it", ip)
 			continue
 		}
+		if !s.reachable(a, fieldIndex("spec.clusterIPs", i, "")) {
+			continue
+		}
 		s.ClusterIPs = append(s.ClusterIPs, a)
 	}
 	for i, ip := range obj.Spec.ExternalIPs {
@@ -99,7 +102,9 @@ func (s *Service) readAddresses(obj *corev1.Service) {
 			s.issue(fieldIndex("spec.externalIPs", i, ""), "InvalidAddress", "%q is not an IP address and is left out", ip)
 			continue
 		}
-		s.ExternalIPs = append(s.ExternalIPs, a)
+		if s.reachable(a, fieldIndex("spec.externalIPs", i, "")) {
+			s.ExternalIPs = append(s.ExternalIPs, a)
+		}
 	}
 	for i, r := range obj.Spec.LoadBalancerSourceRanges {
 		p, err := parsePrefix(r)
@@ -112,6 +117,17 @@ func (s *Service) readAddresses(obj *corev1.Service) {
 		}
 		s.SourceRanges = append(s.SourceRanges, p)
 	}
+}
+
+// reachable refuses addresses that mean something of their own on every machine (most
+// the API server refuses too, but not in files and not in a status): serving 127.0.0.1
+// would take over the node's own listeners.
+func (s *Service) reachable(a netip.Addr, field string) bool {
+	if a.IsUnspecified() || a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
+		s.issue(field, "InvalidAddress", "%s is unspecified, loopback, link-local, multicast or broadcast and is left out", a)
+		return false
+	}
+	return true
 }
 
 func (s *Service) readPorts(obj *corev1.Service) {
@@ -140,12 +156,18 @@ func (s *Service) readPorts(obj *corev1.Service) {
 }
 
 func (s *Service) readStatus(obj *corev1.Service) {
+	for _, c := range obj.Status.Conditions {
+		s.Conditions = append(s.Conditions, c.Type)
+	}
 	for i, in := range obj.Status.LoadBalancer.Ingress {
 		l := LBIngress{Hostname: in.Hostname, Proxy: in.IPMode != nil && *in.IPMode == corev1.LoadBalancerIPModeProxy}
 		if in.IP != "" {
 			a, err := parseAddr(in.IP)
 			if err != nil {
 				s.issue(fieldIndex("status.loadBalancer.ingress", i, "ip"), "InvalidAddress", "%q is not an IP address and is left out", in.IP)
+				continue
+			}
+			if !s.reachable(a, fieldIndex("status.loadBalancer.ingress", i, "ip")) {
 				continue
 			}
 			l.IP = a

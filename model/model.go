@@ -127,6 +127,8 @@ type Node struct {
 	PodCIDRs    []netip.Prefix
 	Ready       bool
 	Zone        string
+	// KubeletPort is where the kubelet listens on the node's addresses, 0 if not known.
+	KubeletPort uint16
 	// Leaving is true when the node is being deleted or carries the cluster
 	// autoscaler's taint ToBeDeletedByClusterAutoscaler (KEP-3836).
 	Leaving bool

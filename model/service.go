@@ -39,7 +39,8 @@ type Service struct {
 	Finalizers   []string
 
 	// Status, as published.
-	Ingress []LBIngress
+	Ingress    []LBIngress
+	Conditions []string // types of status.conditions
 
 	LBClass             string // spec.loadBalancerClass
 	LBIP                string // spec.loadBalancerIP, as written

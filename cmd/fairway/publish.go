@@ -27,7 +27,8 @@ type sink interface{ Publish(kube.Report) }
 
 // outbox collects what the stages of one pass want written and hands it on whole.
 type outbox struct {
-	sink sink
+	sink     sink
+	snapshot func() *model.Snapshot // of the pass that ends
 
 	mu        sync.Mutex
 	leading   bool
@@ -60,12 +61,12 @@ func (o *outbox) ingressStatus(list []ingress.Status) {
 
 // report ends a pass.
 func (o *outbox) report(cluster, node []model.Problem) {
-	o.sink.Publish(kube.Report{Problems: cluster, Node: node, Services: o.services, Ingresses: o.ingresses})
+	o.sink.Publish(kube.Report{Problems: cluster, Node: node, Services: kube.WithProblems(o.services, o.snapshot(), cluster), Ingresses: o.ingresses})
 }
 
 // openPublisher decides where reports go and, with an API server, runs for leader.
 func (d *daemon) openPublisher() error {
-	d.out = &outbox{}
+	d.out = &outbox{snapshot: d.loop.Snapshot}
 	d.loop.Report = d.out.report
 	if d.files != nil {
 		d.local = &kube.Local{Changed: d.redeliver}

@@ -156,6 +156,7 @@ func (p *process) listen(conn *net.UnixConn) (string, error) {
 	buf, oob := make([]byte, 4096), make([]byte, unix.CmsgSpace(4))
 	for {
 		n, m, _, _, err := conn.ReadMsgUnix(buf, oob)
+		n, m = max(n, 0), max(m, 0) // either is negative after a failed call
 		lines.Write(buf[:n])
 		if m > 0 {
 			if err := p.takeMaster(oob[:m]); err != nil {

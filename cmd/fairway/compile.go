@@ -34,7 +34,7 @@ is 1 when part of the input could not be read.
 				return err
 			}
 			defer cl.finish(c, nil)
-			if s.node == "" && len(cl.snap.Nodes) > 1 {
+			if s.node == "" && len(cl.snap.Nodes) > 1 && (part == "proxy" || part == "plan") {
 				fmt.Fprintf(c.ErrOrStderr(), "note: no --node: these are the rules of a node that is none of %s and has no address\n", nodeNames(cl.snap))
 			}
 			text, err := cl.part(part)

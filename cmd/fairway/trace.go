@@ -45,8 +45,9 @@ arrive.
 			if err != nil {
 				return err
 			}
+			var note string
 			if s.node == "" {
-				if err := cl.meet(c, start, to); err != nil {
+				if note, err = cl.meet(start, to); err != nil {
 					return err
 				}
 			}
@@ -55,6 +56,9 @@ arrive.
 				return err
 			}
 			text := report.Text()
+			if note != "" && strings.Contains(text, "rules of node") {
+				fmt.Fprintln(c.ErrOrStderr(), "note:", note)
+			}
 			defer cl.finish(c, func(p model.Problem) bool { return strings.Contains(text, p.Object.Name.String()) })
 			return cl.printReport(c, report, s.output)
 		},
@@ -67,19 +71,17 @@ arrive.
 	return c
 }
 
-// meet makes the plan of the node whose rules the packet meets first.
-func (cl *cluster) meet(c *cobra.Command, start trace.From, to string) error {
+// meet makes the plan of the node whose rules the packet meets first; the note says what
+// had to be guessed.
+func (cl *cluster) meet(start trace.From, to string) (note string, err error) {
 	if start.Node != "" {
-		return cl.planFor(start.Node)
+		return "", cl.planFor(start.Node)
 	}
 	node, note := cl.nodeFor(to)
 	if len(cl.snap.Nodes) == 0 {
 		note = cl.addNode(to)
 	}
-	if note != "" {
-		fmt.Fprintln(c.ErrOrStderr(), "note:", note)
-	}
-	return cl.planFor(node)
+	return note, cl.planFor(node)
 }
 
 func (cl *cluster) world() *trace.World {

@@ -72,6 +72,7 @@ func (s *Service) readEndpoint(slice *discoveryv1.EndpointSlice, e *discoveryv1.
 		Serving:     e.Conditions.Serving == nil || *e.Conditions.Serving,
 		Terminating: e.Conditions.Terminating != nil && *e.Conditions.Terminating,
 	}
+	_, ep.Unproxied = slice.Labels[corev1.IsHeadlessService]
 	if e.NodeName != nil {
 		ep.Node = *e.NodeName
 	}
@@ -164,6 +165,7 @@ func (s *Service) mergeEndpoints() {
 		last.Ready = last.Ready || e.Ready
 		last.Serving = last.Serving || e.Serving
 		last.Terminating = last.Terminating && e.Terminating
+		last.Unproxied = last.Unproxied && e.Unproxied
 		out[len(out)-1] = &last
 	}
 	s.Endpoints = out

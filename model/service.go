@@ -97,8 +97,11 @@ type Endpoint struct {
 	Ready       bool
 	Serving     bool
 	Terminating bool
-	HintZones   []string
-	HintNodes   []string
+	// Unproxied says the slice carries the label service.kubernetes.io/headless: DNS
+	// answers with the endpoint, no proxy forwards to it.
+	Unproxied bool
+	HintZones []string
+	HintNodes []string
 }
 
 // EndpointPort gives the number behind a named Service port; Port 0 is no number

@@ -13,7 +13,7 @@ import (
 func (p *Plan) choose(sp *ServicePort, svc *model.Service) {
 	var cand []*model.Endpoint
 	for _, e := range svc.Endpoints {
-		if e.Addr.Is6() == sp.IPv6 && e.PortFor(sp.PortName, sp.Proto) != 0 {
+		if !e.Unproxied && e.Addr.Is6() == sp.IPv6 && e.PortFor(sp.PortName, sp.Proto) != 0 {
 			cand = append(cand, e)
 		}
 	}

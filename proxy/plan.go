@@ -6,8 +6,6 @@
 package proxy
 
 import (
-	"fmt"
-	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -40,6 +38,9 @@ type Config struct {
 	RejectUnknownPorts bool
 	// ServiceCIDRs, when known, makes unallocated cluster addresses drop.
 	ServiceCIDRs []netip.Prefix
+	// APIServers are the addresses this program was told to reach the API server by; no
+	// externalIP or load balancer address may stand in their way.
+	APIServers []netip.AddrPort
 	// ProxyName is the value of service.kubernetes.io/service-proxy-name served here.
 	ProxyName string
 }
@@ -243,8 +244,7 @@ func New(prev *Plan, snap *model.Snapshot, cfg Config) (*Plan, []model.Problem) 
 			p.Health = append(p.Health, healthCheck(svc, cfg.Node))
 		}
 	}
-	problems := p.buildIndex()
-	return p, problems
+	return p, p.buildIndex(newGuard(snap, cfg))
 }
 
 // share replaces ports by the old ones of equal value: a change of an annotation, or of
@@ -265,7 +265,7 @@ func (c Config) same(o Config) bool { return c.Node == o.Node && c.ProxyName == 
 func healthCheck(svc *model.Service, node string) HealthCheck {
 	addrs := map[netip.Addr]bool{}
 	for _, e := range svc.Endpoints {
-		if e.Ready && e.Node == node {
+		if e.Ready && !e.Unproxied && e.Node == node {
 			addrs[e.Addr] = true
 		}
 	}
@@ -355,124 +355,4 @@ func lbIPs(svc *model.Service, v6 bool) []netip.Addr {
 		}
 	}
 	return ofFamily(all, v6)
-}
-
-// Frontends lists every claim a ServicePort makes, for texts and conflict checks.
-func (p *ServicePort) frontends() []frontKey {
-	out := []frontKey{{p.ClusterIP, p.Port, p.Proto}}
-	for _, a := range p.ExternalIPs {
-		out = append(out, frontKey{a, p.Port, p.Proto})
-	}
-	for _, a := range p.LoadBalancerIPs {
-		out = append(out, frontKey{a, p.Port, p.Proto})
-	}
-	if p.NodePort != 0 {
-		out = append(out, frontKey{anyAddr(p.IPv6), p.NodePort, p.Proto})
-	}
-	return out
-}
-
-type frontKey struct {
-	addr  netip.Addr // unspecified for a NodePort
-	port  uint16
-	proto packet.Protocol
-}
-
-func (k frontKey) String() string {
-	if k.addr.IsUnspecified() {
-		return fmt.Sprintf("nodePort %d/%s", k.port, k.proto)
-	}
-	return fmt.Sprintf("%s/%s", netip.AddrPortFrom(k.addr, k.port), k.proto)
-}
-
-func anyAddr(v6 bool) netip.Addr {
-	if v6 {
-		return netip.IPv6Unspecified()
-	}
-	return netip.IPv4Unspecified()
-}
-
-// buildIndex maps frontends to ServicePorts. Where two Services claim one frontend the
-// older keeps it (the API server allows one only, files and hand-set addresses allow
-// more) and the younger is told; its other frontends work on.
-func (p *Plan) buildIndex() []model.Problem {
-	p.index = make(map[frontKey]*ServicePort, len(p.Ports)+len(p.Ports)/2)
-	p.vips = make(map[netip.Addr]bool, len(p.Ports))
-	clashes := map[*ServicePort]map[frontKey]*ServicePort{}
-	for _, sp := range p.Ports {
-		p.vips[sp.ClusterIP] = true
-		for _, k := range sp.frontends() {
-			holder, taken := p.index[k]
-			switch {
-			case !taken:
-				p.index[k] = sp
-			case holder == sp: // an externalIP that is also the load balancer's address
-			case sp.older(holder):
-				p.index[k] = sp
-				note(clashes, holder, k, sp)
-			default:
-				note(clashes, sp, k, holder)
-			}
-		}
-	}
-	return p.settle(clashes)
-}
-
-func note(clashes map[*ServicePort]map[frontKey]*ServicePort, loser *ServicePort, k frontKey, holder *ServicePort) {
-	if clashes[loser] == nil {
-		clashes[loser] = map[frontKey]*ServicePort{}
-	}
-	clashes[loser][k] = holder
-}
-
-func (p *ServicePort) older(o *ServicePort) bool {
-	if !p.created.Equal(o.created) {
-		return p.created.Before(o.created)
-	}
-	return p.Key.compare(o.Key) < 0
-}
-
-// settle takes lost frontends away from copies of their losers and reports them.
-func (p *Plan) settle(clashes map[*ServicePort]map[frontKey]*ServicePort) []model.Problem {
-	if len(clashes) == 0 {
-		return nil
-	}
-	var problems []model.Problem
-	for i, sp := range p.Ports {
-		lost := clashes[sp]
-		if lost == nil {
-			continue
-		}
-		cut := *sp
-		keys := slices.SortedFunc(maps.Keys(lost), func(a, b frontKey) int { return strings.Compare(a.String(), b.String()) })
-		for _, k := range keys {
-			cut.drop(k)
-			problems = append(problems, model.Problem{
-				Object: sp.Ref(), Field: "spec.ports", Reason: "FrontendConflict",
-				Message: fmt.Sprintf("%s is already served for Service %s, which is older; choose another", k, p.index[k].Service),
-			})
-		}
-		p.Ports[i] = &cut
-		for k, v := range p.index {
-			if v == sp {
-				p.index[k] = &cut
-			}
-		}
-	}
-	p.Ports = slices.DeleteFunc(p.Ports, func(sp *ServicePort) bool { return !sp.ClusterIP.IsValid() && !sp.External() })
-	return problems
-}
-
-// drop removes one frontend; a ServicePort without cluster address has an invalid
-// ClusterIP.
-func (p *ServicePort) drop(k frontKey) {
-	is := func(a netip.Addr) bool { return a == k.addr }
-	switch {
-	case k.addr.IsUnspecified():
-		p.NodePort = 0
-	case p.ClusterIP == k.addr:
-		p.ClusterIP = netip.Addr{}
-	}
-	p.ExternalIPs = slices.DeleteFunc(slices.Clone(p.ExternalIPs), is)
-	p.LoadBalancerIPs = slices.DeleteFunc(slices.Clone(p.LoadBalancerIPs), is)
 }

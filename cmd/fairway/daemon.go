@@ -56,13 +56,13 @@ func newDaemon(ctx context.Context, cfg config) (*daemon, error) {
 	d := &daemon{cfg: cfg, registry: prometheus.NewRegistry()}
 	d.health = admin.NewHealth(time.Minute, time.Now)
 	d.observer = admin.NewObserver(d.registry, d.health, cfg.raw.Proxy.Mode)
-	d.loop = &loop.Loop{
-		Node: cfg.raw.Node, Proxy: cfg.proxy, DetectFromNode: cfg.detectFromNode,
-		NodeIPs: kernel.DefaultAddrs(), LocalAddrs: kernel.LocalAddrs,
-		Observe: d.observer, AuditEvery: 5 * time.Minute,
-	}
 	if err := d.openSource(); err != nil {
 		return nil, err
+	}
+	d.loop = &loop.Loop{
+		Node: cfg.raw.Node, Proxy: d.cfg.proxy, DetectFromNode: cfg.detectFromNode,
+		NodeIPs: kernel.DefaultAddrs(), LocalAddrs: kernel.LocalAddrs,
+		Observe: d.observer, AuditEvery: 5 * time.Minute,
 	}
 	if err := d.openPublisher(); err != nil {
 		return nil, err
@@ -100,6 +100,7 @@ func (d *daemon) openSource() error {
 		return fmt.Errorf("%w (or follow a directory: --manifests DIR)", err)
 	}
 	d.from = rest.Host
+	d.cfg.proxy.APIServers = apiServers(rest.Host)
 	d.api = &kube.API{Config: rest, Kinds: kube.Kinds{
 		Namespaces: d.cfg.roles["dns"], Pods: d.cfg.roles["dns"] && d.cfg.raw.DNS.Pods == "verified",
 		Ingresses: d.cfg.roles["ingress"], Pools: d.cfg.roles["lb"],

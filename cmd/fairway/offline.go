@@ -30,7 +30,8 @@ type source struct {
 	node       string
 	backend    string
 	output     string
-	here       bool // about this machine: the configuration's own source, the Pod's account, its addresses
+	apiServers []netip.AddrPort // whose objects were read
+	here       bool             // about this machine: the configuration's own source, the Pod's account, its addresses
 }
 
 func (s *source) flags(c *cobra.Command, live bool) {
@@ -81,6 +82,7 @@ func (s *source) load(c *cobra.Command, pods bool) (*cluster, error) {
 	if s.here && cfg.fromFiles {
 		objects = withOwnNode(objects, s.node, kernel.DefaultAddrs())
 	}
+	cl.config.proxy.APIServers = s.apiServers
 	cl.problems = append(problems, cl.build(objects)...)
 	return cl, cl.planFor(s.node)
 }

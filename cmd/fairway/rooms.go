@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"strings"
 
 	"fairway/dns"
 	"fairway/ingress"
@@ -65,4 +66,20 @@ func listen(field string, list []string) ([]netip.AddrPort, error) {
 		}
 	}
 	return out, nil
+}
+
+// apiServers is the address of the API server's URL; a name has none that stays.
+func apiServers(url string) []netip.AddrPort {
+	_, host, ok := strings.Cut(url, "://")
+	if !ok {
+		host = url
+	}
+	host, _, _ = strings.Cut(host, "/")
+	if a, err := netip.ParseAddrPort(host); err == nil {
+		return []netip.AddrPort{a}
+	}
+	if a, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
+		return []netip.AddrPort{netip.AddrPortFrom(a, 443)}
+	}
+	return nil
 }

@@ -52,6 +52,7 @@ type Settings struct {
 	RejectUnknownPorts bool     `json:"rejectUnknownPorts"`
 	ServiceCIDRs       []string `json:"serviceCIDRs"`
 	ProxyName          string   `json:"proxyName"`
+	APIServers         []string `json:"apiServers"`
 }
 
 // Glob loads every story that matches, and fails when none does.
@@ -143,6 +144,13 @@ func (s Settings) Config() (proxy.Config, error) {
 		return out
 	}
 	c.NodeIPs, c.LocalAddrs = addrs(s.NodeIPs), addrs(s.LocalAddrs)
+	for _, v := range s.APIServers {
+		a, e := netip.ParseAddrPort(v)
+		if e != nil {
+			err = e
+		}
+		c.APIServers = append(c.APIServers, a)
+	}
 	c.Detector.CIDRs, c.NodePortAddresses.CIDRs, c.ServiceCIDRs = prefixes(s.DetectCIDRs), prefixes(s.NodePortAddresses), prefixes(s.ServiceCIDRs)
 	return c, err
 }

@@ -22,6 +22,7 @@ func (s *source) fromServer(ctx context.Context, cfg config, kinds kube.Kinds) (
 	if err != nil {
 		return model.Objects{}, nil, err
 	}
+	s.apiServers = apiServers(rest.Host)
 	clients, err := newClients(rest)
 	if err != nil {
 		return model.Objects{}, nil, err

@@ -17,8 +17,10 @@ import (
 // NFTables writes and reads the two fairway tables of one network namespace by
 // netlink, without the nft program.
 type NFTables struct {
-	netns int
-	limit int
+	netns   int
+	limit   int
+	commits uint32 // transactions the kernel took from here
+	seen    sighting
 }
 
 const (
@@ -74,6 +76,7 @@ func (k *NFTables) transaction(table string, ops []nftables.Op) error {
 	if err := b.commit(c, ops); err != nil {
 		return fmt.Errorf("nftables transaction of %d steps: %w", len(ops), err)
 	}
+	k.commits++
 	return nil
 }
 

@@ -25,6 +25,8 @@ type FakeNFTables struct {
 	Refuse func(nftables.Op) error
 	// Limit is the number of Ops per transaction, as NFTables has it; 0 is 100.
 	Limit int
+	// Touched makes Foreign tell of somebody else's writing.
+	Touched bool
 	// Applies and Lists count calls.
 	Applies, Lists int
 

@@ -4,14 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"fairway/model"
 	"fairway/proxy"
 	"fairway/proxy/nftables"
 )
 
-// NFTables programs the nftables mode. It is used by one goroutine.
+// NFTables programs the nftables mode.
 type NFTables struct {
+	mu   sync.Mutex
 	hand nftHand
 	have *nftables.Program // what the kernel holds, nil when not known
 	want *nftables.Program // what was compiled last
@@ -24,6 +26,9 @@ type nftHand interface {
 	Apply(*nftables.Change) error
 	List() (*nftables.Program, error)
 	Cleanup() error
+	// Foreign tells whether somebody else wrote since the last call, and whether a
+	// wanted table is gone.
+	Foreign(v4, v6 bool) (wrote, gone bool, err error)
 }
 
 // NewNFTables makes the backend of the nftables mode. The kernel is listed before the
@@ -37,6 +42,8 @@ func (b *NFTables) Mode() string { return "nftables" }
 // Apply compiles plan, and brings the kernel to it. When the kernel refuses the Change
 // as a whole it is listed and the Change made Service by Service.
 func (b *NFTables) Apply(ctx context.Context, plan *proxy.Plan) ([]model.Problem, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if b.noV6 {
 		plan = withoutV6(plan)
 	}
@@ -125,7 +132,9 @@ func refused(svc model.Ref, err error) model.Problem {
 
 // Audit compares the kernel with the program last applied and repairs it. The lines
 // returned are the commands that were needed.
-func (b *NFTables) Audit(context.Context) ([]string, error) {
+func (b *NFTables) Audit(ctx context.Context) ([]string, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if b.want == nil {
 		return nil, nil
 	}
@@ -139,16 +148,22 @@ func (b *NFTables) Audit(context.Context) ([]string, error) {
 		return nil, nil
 	}
 	lines := change.Lines()
-	if err := b.hand.Apply(change); err != nil {
-		b.have = nil
+	err := b.hand.Apply(change)
+	if err == nil {
+		b.have = b.want
+		return lines, nil
+	}
+	// One Service the kernel refuses must not hold up the repair of the others.
+	if _, err = b.piecemeal(ctx, b.want, err); err != nil {
 		return lines, fmt.Errorf("nftables: repair: %w", err)
 	}
-	b.have = b.want
 	return lines, nil
 }
 
 // Cleanup removes both tables.
 func (b *NFTables) Cleanup(context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.have, b.want = nil, nil
 	return b.hand.Cleanup()
 }

@@ -22,8 +22,19 @@ import (
 	httpserver "fairway/server/http"
 )
 
-// canaryEvery is kube-proxy's iptables syncPeriod, at which it looks for its canary.
-const canaryEvery = 30 * time.Second
+const (
+	// canaryEvery is kube-proxy's iptables syncPeriod, at which it looks for its canary.
+	canaryEvery = 30 * time.Second
+	// generationEvery is how often the kernel is asked whether somebody else wrote
+	// nftables rules; the answer costs microseconds.
+	generationEvery = 2 * time.Second
+)
+
+// watcher is a backend that notices somebody else's hands in the rules long before the
+// next audit.
+type watcher interface {
+	Watch(ctx context.Context, every time.Duration, repaired func(drift []string, err error))
+}
 
 // openBackend takes the proxy mode asked for; the rules of the other mode are removed
 // once this one's are in force, so that traffic flows during the switch.
@@ -43,19 +54,31 @@ func (d *daemon) openBackend(ctx context.Context) error {
 	flows := &flowQueue{wake: make(chan struct{}, 1)}
 	d.loop.AfterApply = func(old, new *proxy.Plan) { flows.add(proxy.StaleFlows(old, new)) }
 	d.jobs = append(d.jobs, flows.run)
-	if ipt, ok := b.(*loop.IPTables); ok {
-		// Somebody who flushes iptables takes the canary with it: noticed long before
-		// the next audit.
-		d.jobs = append(d.jobs, func(ctx context.Context) error {
-			ipt.Watch(ctx, canaryEvery, func(lines []string, err error) {
-				d.observer.Drift(lines)
-				slog.Warn("iptables rules were flushed and are restored", "lines", len(lines), "err", err)
-			})
-			return nil
-		})
+	every := canaryEvery
+	if b.Mode() == "nftables" {
+		every = generationEvery
+	}
+	if w, ok := b.(watcher); ok {
+		d.jobs = append(d.jobs, func(ctx context.Context) error { w.Watch(ctx, every, d.repaired); return nil })
 	}
 	d.loop.Stages = append(d.loop.Stages, &once{do: func(ctx context.Context) { removeOther(ctx, other, d.cfg.raw.Node) }})
 	return nil
+}
+
+func (d *daemon) repaired(lines []string, err error) {
+	d.observer.Drift(lines)
+	if err != nil {
+		slog.Warn("rules were changed by somebody else and are not all restored", "lines", len(lines), "err", err)
+	} else {
+		slog.Warn("rules were changed by somebody else and are restored", "lines", len(lines), "first", first(lines))
+	}
+}
+
+func first(lines []string) string {
+	if len(lines) == 0 {
+		return ""
+	}
+	return lines[0]
 }
 
 // once is a stage that acts after the first rules are in force.

@@ -66,7 +66,6 @@ type effect struct {
 	targets []netip.AddrPort
 	detail  string
 	maybe   bool // the match was one of several possible ones
-	sticky  bool
 }
 
 type effectKind uint8

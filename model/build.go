@@ -160,7 +160,7 @@ func buildPods(prev *Snapshot, in []*corev1.Pod) []*Pod {
 
 func buildPod(obj *corev1.Pod) *Pod {
 	p := &Pod{
-		Name: Name{obj.Namespace, obj.Name}, Node: obj.Spec.NodeName,
+		Name: Name{obj.Namespace, obj.Name}, Node: obj.Spec.NodeName, Labels: obj.Labels,
 		HostNetwork: obj.Spec.HostNetwork, DNSPolicy: string(obj.Spec.DNSPolicy), object: obj,
 	}
 	ips := obj.Status.PodIPs

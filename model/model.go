@@ -141,6 +141,7 @@ type Pod struct {
 	Name        Name
 	Node        string
 	IPs         []netip.Addr
+	Labels      map[string]string
 	HostNetwork bool
 	DNSPolicy   string
 

@@ -32,6 +32,9 @@ func (f From) Addr(v6 bool) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
+// outside tells whether the packet starts on no Pod and no node.
+func (f From) outside() bool { return !f.pod && !f.Local }
+
 // ParseFrom reads ADDR, pod/NS/NAME, node/NAME or outside.
 func ParseFrom(snap *model.Snapshot, s string) (From, error) {
 	kind, name, _ := strings.Cut(s, "/")

@@ -18,12 +18,14 @@ func (r *Report) Text() string {
 		for _, s := range p.Steps {
 			fmt.Fprintf(&b, "   %-*s  %s\n", width, s.Where, s.What)
 		}
-		fmt.Fprintf(&b, "   => %s\n", p.Result)
+		if p.Result != "" {
+			fmt.Fprintf(&b, "   => %s\n", p.Result)
+		}
 	}
-	verdict := "arrives"
-	if !r.Arrives {
-		verdict = "does not arrive"
+	if r.Arrives {
+		b.WriteString("\narrives\n")
+	} else {
+		fmt.Fprintf(&b, "\ndoes not arrive: %s\n", r.Result)
 	}
-	fmt.Fprintf(&b, "\n%s: %s\n", verdict, r.Result)
 	return b.String()
 }

@@ -6,8 +6,8 @@ package trace
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,6 +36,8 @@ type World struct {
 	LB    lb.Config
 	// IngressService is the Service in front of the Ingress controller.
 	IngressService model.Name
+	// Node gives the plan and rules of another node; nil when there are none.
+	Node func(name string) (*proxy.Plan, Rules)
 }
 
 // Report is the whole way.
@@ -91,13 +93,36 @@ func (w *World) packet(r *Report, from From, dst netip.AddrPort, proto packet.Pr
 	if dst.Addr().IsLoopback() || from.Local && dst.Addr() == src {
 		pkt.Src = dst.Addr()
 	}
-	if holds := w.holders(dst.Addr()); holds && !from.Local && !from.pod {
-		r.add("address", lb.Trace(w.Snap, w.LB, nil, w.Plan.Config.Node, dst.Addr()), "the owner above answers for "+dst.Addr().String())
+	if w.holders(dst.Addr()) && from.outside() {
+		r.Parts = append(r.Parts, Part{Title: "address " + dst.Addr().String(), Steps: lb.Trace(w.Snap, w.LB, nil, w.Plan.Config.Node, dst.Addr())})
 	}
 	v := w.Rules.Trace(pkt, w.local)
-	r.add(fmt.Sprintf("%s rules of node %s", w.Mode, nodeName(w.Plan.Config.Node)), v.Steps, w.explain(pkt, v))
-	r.Arrives = v.Action == packet.Forward
+	result, arrives := w.explain(pkt, v)
+	r.add(fmt.Sprintf("%s rules of node %s", w.Mode, nodeName(w.Plan.Config.Node)), v.Steps, result)
+	r.Arrives = arrives
+	if other := w.nodeAt(dst.Addr()); v.Action == packet.Pass && other != "" && other != w.Plan.Config.Node && w.Node != nil {
+		return w.onward(r, from, dst, proto, other)
+	}
 	return v
+}
+
+// onward follows a packet to another node's own address, where that node's rules meet it.
+func (w *World) onward(r *Report, from From, dst netip.AddrPort, proto packet.Protocol, node string) packet.Verdict {
+	next := *w
+	next.Plan, next.Rules = w.Node(node)
+	next.Node = nil // it ends there
+	from.Local, from.Node = false, node
+	return next.packet(r, from, dst, proto)
+}
+
+// nodeAt is the node an address belongs to, empty when it is no node's.
+func (w *World) nodeAt(a netip.Addr) string {
+	for _, n := range w.Snap.Nodes {
+		if slices.Contains(n.InternalIPs, a) || slices.Contains(n.ExternalIPs, a) {
+			return n.Name
+		}
+	}
+	return ""
 }
 
 func nodeName(s string) string {
@@ -120,17 +145,18 @@ func (w *World) holders(a netip.Addr) bool {
 	return false
 }
 
-// explain puts the verdict in words, with the Pods behind the endpoints.
-func (w *World) explain(pkt packet.Packet, v packet.Verdict) string {
+// explain puts the verdict in words, with the Pods behind the endpoints, and tells
+// whether the packet arrives.
+func (w *World) explain(pkt packet.Packet, v packet.Verdict) (string, bool) {
+	sp := w.Plan.Lookup(pkt.Dst, pkt.Proto)
 	switch v.Action {
 	case packet.Reject:
-		return "rejected: the client sees connection refused at once"
+		return "rejected: the client sees connection refused at once" + w.noEndpoints(sp), false
 	case packet.Drop:
-		return "dropped: the client waits until it times out"
+		return "dropped: the client waits until it times out", false
 	case packet.Pass:
-		return "no Service rule takes it: it goes where the routes lead, as " + pkt.Dst.String()
+		return w.passed(pkt)
 	}
-	sp := w.Plan.Lookup(pkt.Dst, pkt.Proto)
 	parts := make([]string, len(v.Choices))
 	for i, c := range v.Choices {
 		parts[i] = c.String() + podOf(sp, c.Endpoint)
@@ -142,7 +168,61 @@ func (w *World) explain(pkt packet.Packet, v packet.Verdict) string {
 	if v.Affinity {
 		s += "; the client keeps its choice (ClientIP affinity)"
 	}
-	return s
+	return s, true
+}
+
+// passed says where a packet goes that no rule takes.
+func (w *World) passed(pkt packet.Packet) (string, bool) {
+	a := pkt.Dst.Addr()
+	for _, p := range w.Snap.Pods {
+		if slices.Contains(p.IPs, a) && !p.HostNetwork {
+			return fmt.Sprintf("no Service rule takes it: it goes straight to pod %s, if something listens on %d there", p.Name, pkt.Dst.Port()), true
+		}
+	}
+	for _, s := range w.Snap.Services {
+		for _, e := range s.Endpoints {
+			if e.Addr == a {
+				return fmt.Sprintf("no Service rule takes it: it goes straight to %s, an endpoint of Service %s", a, s.Name), true
+			}
+		}
+	}
+	if n := w.nodeAt(a); n != "" {
+		return fmt.Sprintf("no Service rule takes it: it goes to node %s itself", n), false
+	}
+	return "no Service rule takes it: it goes where the routes lead, as " + pkt.Dst.String(), false
+}
+
+// noEndpoints says why a Service has none, as far as the Pods at hand tell.
+func (w *World) noEndpoints(sp *proxy.ServicePort) string {
+	if sp == nil || sp.HasEndpoints {
+		return ""
+	}
+	svc := w.Snap.Service(sp.Service)
+	if svc == nil || len(svc.Endpoints) > 0 {
+		return fmt.Sprintf(": none of the endpoints of Service %s is ready", sp.Service)
+	}
+	if len(svc.Selector) == 0 {
+		return fmt.Sprintf(": Service %s has no selector and no EndpointSlice gives it endpoints", sp.Service)
+	}
+	sel := model.Selector{MatchLabels: svc.Selector}
+	matching := 0
+	for _, p := range w.Snap.Pods {
+		if p.Name.Namespace == svc.Name.Namespace && sel.Matches(p.Labels) {
+			matching++
+		}
+	}
+	if len(w.Snap.Pods) == 0 {
+		return fmt.Sprintf(": Service %s has no endpoints", sp.Service)
+	}
+	return fmt.Sprintf(": Service %s has no endpoints; its selector %s matches %d Pods in namespace %s", sp.Service, labels(svc.Selector), matching, svc.Name.Namespace)
+}
+
+func labels(m map[string]string) string {
+	var parts []string
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		parts = append(parts, k+"="+m[k])
+	}
+	return strings.Join(parts, ",")
 }
 
 func podOf(sp *proxy.ServicePort, ep netip.AddrPort) string {
@@ -176,6 +256,9 @@ func (w *World) service(r *Report, from From, ref string, proto packet.Protocol)
 	if err != nil {
 		return err
 	}
+	if from.outside() {
+		return w.fromOutside(r, from, svc, p)
+	}
 	for _, vip := range svc.ClusterIPs {
 		if _, ok := from.Addr(vip.Is6()); ok {
 			w.packet(r, from, netip.AddrPortFrom(vip, p.Port), p.Protocol)
@@ -183,6 +266,31 @@ func (w *World) service(r *Report, from From, ref string, proto packet.Protocol)
 		}
 	}
 	r.add("service", nil, fmt.Sprintf("%s has no address of a family of Service %s (%v)", from, svc.Name, svc.ClusterIPs))
+	return nil
+}
+
+// fromOutside takes the address a client outside would use: the balancer's, an external
+// one, a node port; a cluster address is none of those.
+func (w *World) fromOutside(r *Report, from From, svc *model.Service, p model.Port) error {
+	var addrs []netip.Addr
+	for _, in := range svc.Ingress {
+		addrs = append(addrs, in.IP)
+	}
+	for _, a := range append(addrs, svc.ExternalIPs...) {
+		if _, ok := from.Addr(a.Is6()); ok && a.IsValid() {
+			w.packet(r, from, netip.AddrPortFrom(a, p.Port), p.Protocol)
+			return nil
+		}
+	}
+	if node, ok := w.Plan.PrimaryIP(false), p.NodePort != 0; ok && node.IsValid() {
+		w.packet(r, from, netip.AddrPortFrom(node, p.NodePort), p.Protocol)
+		return nil
+	}
+	why := fmt.Sprintf("Service %s has no address outside the cluster", svc.Name)
+	if svc.Type == model.LoadBalancer {
+		why += ": EXTERNAL-IP is <pending>"
+	}
+	r.add("service", nil, why)
 	return nil
 }
 
@@ -212,6 +320,8 @@ func (w *World) name(r *Report, from From, to string, proto packet.Protocol) err
 	return nil
 }
 
+const unresolved = "does not resolve"
+
 // resolve walks the search list; ok says that an address of the cluster came out.
 func (w *World) resolve(r *Report, from From, name string) (netip.Addr, bool) {
 	var search []string
@@ -234,113 +344,7 @@ func (w *World) resolve(r *Report, from From, name string) (netip.Addr, bool) {
 	case len(walk.Upstream) > 0:
 		r.add("name "+name, walk.Steps(), "not a name of the cluster: the upstream resolver answers for "+strings.TrimSuffix(walk.Upstream[len(walk.Upstream)-1], "."))
 	default:
-		r.add("name "+name, walk.Steps(), "does not resolve")
+		r.add("name "+name, walk.Steps(), unresolved)
 	}
 	return netip.Addr{}, false
-}
-
-// url follows a request: its name, the packet to the address, and the Ingress route
-// when it gets to the controller.
-func (w *World) url(r *Report, from From, to string) error {
-	u, err := url.Parse(to)
-	if err != nil || u.Host == "" {
-		return fmt.Errorf("--to %s: not a URL", to)
-	}
-	port, err := urlPort(u)
-	if err != nil {
-		return err
-	}
-	addr, err := netip.ParseAddr(u.Hostname())
-	if err != nil {
-		var inside bool
-		if addr, inside = w.resolve(r, from, u.Hostname()); !inside {
-			if last := r.Parts[len(r.Parts)-1]; last.Result == "does not resolve" {
-				return nil
-			}
-			w.route(r, u)
-			return nil
-		}
-	}
-	dst := netip.AddrPortFrom(addr, port)
-	if v := w.packet(r, from, dst, packet.TCP); v.Action != packet.Forward {
-		return nil
-	}
-	if sp := w.Plan.Lookup(dst, packet.TCP); sp != nil && sp.Service == w.IngressService {
-		w.route(r, u)
-	}
-	return nil
-}
-
-func urlPort(u *url.URL) (uint16, error) {
-	switch {
-	case u.Port() != "":
-		p, err := strconv.ParseUint(u.Port(), 10, 16)
-		if err != nil {
-			return 0, fmt.Errorf("--to %s: bad port", u)
-		}
-		return uint16(p), nil
-	case u.Scheme == "https":
-		return 443, nil
-	case u.Scheme == "http":
-		return 80, nil
-	}
-	return 0, fmt.Errorf("--to %s: scheme %s is not http or https", u, u.Scheme)
-}
-
-// route asks the Ingress table.
-func (w *World) route(r *Report, u *url.URL) {
-	route, steps := w.Table.Match(u.Host, u.EscapedPath())
-	if u.Scheme == "https" {
-		steps = append(steps, w.certificate(u.Hostname())...)
-	}
-	r.Arrives = false
-	switch {
-	case route == nil:
-		r.add("ingress", steps, "404: no Ingress has this host and path, and there is no default backend")
-	case route.Refused != "":
-		r.add("ingress", steps, "503: "+route.Refused)
-	case u.Scheme == "http" && w.Table.RedirectsToHTTPS(route, ingressHost(u), u.EscapedPath()):
-		r.Arrives = true
-		r.add("ingress", steps, "308: redirected to https")
-	case route.Backend == nil || len(route.Backend.Endpoints) == 0 && route.Backend.ExternalName == "":
-		r.add("ingress", steps, "503: "+noEndpoint(route))
-	default:
-		r.Arrives = true
-		r.add("ingress", steps, backendText(route))
-	}
-}
-
-func ingressHost(u *url.URL) string {
-	h, _ := ingress.NormalHost(u.Host)
-	return h
-}
-
-func noEndpoint(route *ingress.Route) string {
-	if route.Backend != nil && route.Backend.Missing != "" {
-		return route.Backend.Missing
-	}
-	return "no ready endpoint behind Service " + route.Backend.Service.String()
-}
-
-func backendText(route *ingress.Route) string {
-	if n := route.Backend.ExternalName; n != "" {
-		return "forwarded to " + n + " (ExternalName)"
-	}
-	var parts []string
-	for _, e := range route.Backend.Endpoints {
-		s := e.Addr.String()
-		if e.Pod.Name != "" {
-			s += " (pod " + e.Pod.String() + ")"
-		}
-		parts = append(parts, s)
-	}
-	return fmt.Sprintf("straight to one of %d pods: %s", len(parts), strings.Join(parts, ", "))
-}
-
-func (w *World) certificate(host string) []packet.Step {
-	c := w.Table.Certificate(host)
-	if c == nil {
-		return []packet.Step{{Where: "tls", What: "no certificate for " + host + ": the default one is shown, which clients refuse"}}
-	}
-	return []packet.Step{{Where: "tls", What: "certificate of Secret " + c.Secret.String()}}
 }

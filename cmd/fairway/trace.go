@@ -89,6 +89,13 @@ func (cl *cluster) world() *trace.World {
 	return &trace.World{
 		Snap: cl.snap, Plan: cl.plan, Mode: mode, Rules: rules(mode, cl.plan),
 		Zone: cl.zone(), Table: cl.table(), LB: cl.config.lb(), IngressService: cl.config.publishService,
+		Node: func(name string) (*proxy.Plan, trace.Rules) {
+			other := *cl
+			if err := other.planFor(name); err != nil {
+				return cl.plan, rules(mode, cl.plan)
+			}
+			return other.plan, rules(mode, other.plan)
+		},
 	}
 }
 

@@ -280,7 +280,7 @@ func follow[T any, P pointer[T]](ctx context.Context, a *API, c *rest.RESTClient
 
 func startReflector[T any, P pointer[T]](ctx context.Context, c *rest.RESTClient, resource, namespace string, sel fields.Selector, into cache.ReflectorStore) {
 	lw := cache.NewListWatchFromClient(c, resource, namespace, sel)
-	r := cache.NewReflectorWithOptions(lw, P(new(T)), into, cache.ReflectorOptions{Name: resource})
+	r := cache.NewReflectorWithOptions(lw, P(new(T)), into, cache.ReflectorOptions{Name: resource, Backoff: retry()})
 	go r.RunWithContext(ctx)
 }
 

@@ -95,7 +95,7 @@ func (c *custom[T]) run(ctx context.Context, all dynamic.Interface, gv schema.Gr
 			return client.Watch(ctx, o)
 		},
 	}
-	r := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, all), &unstructured.Unstructured{}, c.store, cache.ReflectorOptions{Name: c.store.name})
+	r := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, all), &unstructured.Unstructured{}, c.store, cache.ReflectorOptions{Name: c.store.name, Backoff: retry()})
 	for ctx.Err() == nil {
 		_, err := client.List(ctx, metav1.ListOptions{Limit: 1})
 		switch {

@@ -19,6 +19,8 @@ type Local struct {
 	Log *slog.Logger // nil is slog.Default()
 	// Changed is called after a report that changes what Overlay returns.
 	Changed func()
+	// State is a file that keeps the addresses over a restart; empty keeps none.
+	State string
 
 	mu     sync.Mutex
 	ledger ledger
@@ -50,7 +52,13 @@ func (l *Local) Publish(r Report) {
 	}
 	l.addrs = addrs
 	l.mu.Unlock()
-	if changed && l.Changed != nil {
+	if !changed {
+		return
+	}
+	if err := l.save(addrs); err != nil {
+		log.Warn("a restart may give other addresses", "err", err)
+	}
+	if l.Changed != nil {
 		l.Changed()
 	}
 }

@@ -53,6 +53,7 @@ type rawConfig struct {
 	LoadBalancer struct {
 		Classes        []string `json:"classes"`
 		LeaseNamespace string   `json:"leaseNamespace"`
+		StateFile      string   `json:"stateFile"`
 		Interfaces     []string `json:"interfaces"`
 	} `json:"loadBalancer"`
 	Ingress struct {

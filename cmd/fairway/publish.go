@@ -69,7 +69,10 @@ func (d *daemon) openPublisher() error {
 	d.out = &outbox{snapshot: d.loop.Snapshot}
 	d.loop.Report = d.out.report
 	if d.files != nil {
-		d.local = &kube.Local{Changed: d.redeliver}
+		d.local = &kube.Local{Changed: d.redeliver, State: d.cfg.raw.LoadBalancer.StateFile}
+		if err := d.local.Load(); err != nil {
+			slog.Warn("addresses are given out anew", "err", err)
+		}
 		d.out.sink, d.out.leading = d.local, true
 		return nil
 	}

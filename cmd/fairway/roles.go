@@ -225,6 +225,11 @@ func (d *daemon) openAddresses() {
 	a := &loop.Addresses{
 		Config: d.cfg.lb(), Node: d.cfg.raw.Node, Leads: d.out.leads, Write: d.out.addresses,
 		Announce: func(m map[netip.Addr][]string) {
+			for a, on := range m {
+				if len(on) == 0 { // no L2Advertisement says where
+					m[a] = d.cfg.raw.LoadBalancer.Interfaces
+				}
+			}
 			if err := voice.Set(m); err != nil {
 				slog.Warn("some addresses are not announced", "err", err)
 			}

@@ -117,7 +117,12 @@ func (m *machine) write(name, text string) {
 
 func (m *machine) start(mode string) {
 	m.t.Helper()
-	m.cmd = exec.Command(m.bin, "run", "--manifests", m.dir, "--node", "node1", "--proxy-mode", mode)
+	config := filepath.Join(filepath.Dir(m.bin), "fairway.yaml")
+	text := fmt.Sprintf("loadBalancer: {stateFile: %s}\n", filepath.Join(filepath.Dir(m.bin), "addresses.json"))
+	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
+		m.t.Fatal(err)
+	}
+	m.cmd = exec.Command(m.bin, "run", "--config", config, "--manifests", m.dir, "--node", "node1", "--proxy-mode", mode)
 	m.cmd.Stdout, m.cmd.Stderr = &m.log, &m.log
 	// The children of a thread are born in its namespace.
 	if err := m.lab.Node.Do(m.cmd.Start); err != nil {
@@ -207,9 +212,12 @@ func manifestsStory(t *testing.T, mode string) {
 	os.Remove(filepath.Join(m.dir, "broken.yaml"))
 	m.stop(syscall.SIGKILL)
 	m.reaches(nodePort, podB)
+	// A Service that sorts before it gets another address: the one held stays.
+	m.write("b.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: earlier}\nspec: {type: LoadBalancer, clusterIP: 10.96.0.82, ports: [{port: 80}]}\n")
 	m.start(mode)
 	m.run(`10\.96\.0\.80`, "dig", "@127.0.0.1", "-p", "10053", "+short", "+tries=1", "+time=1", "shop.default.svc.cluster.local")
 	m.reaches(nodePort, podB)
+	m.reaches(packet.Packet{Proto: packet.TCP, Src: client, Dst: netip.MustParseAddrPort("198.51.100.10:80")}, podA)
 	m.stop(syscall.SIGTERM)
 	m.reaches(vip, podB)
 

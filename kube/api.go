@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -33,6 +34,9 @@ type API struct {
 	refs   map[reference]*single
 	notify chan struct{}
 	pools  *metallb
+	// patience replaces refusedAfter in tests.
+	patience time.Duration
+	refused  *refusals
 
 	core      *rest.RESTClient
 	services  *store[corev1.Service, *corev1.Service]
@@ -79,6 +83,7 @@ func ClientConfig(kubeconfig, server string) (*rest.Config, error) {
 // known whenever something changed, at first when every kind has been listed once.
 func (a *API) Run(ctx context.Context, deliver func(model.Objects, []model.Problem)) error {
 	a.notify = make(chan struct{}, 1)
+	a.refused = newRefusals(cmp.Or(a.patience, refusedAfter), a.changed)
 	a.mu.Lock()
 	a.refs = map[reference]*single{}
 	a.mu.Unlock()
@@ -140,7 +145,7 @@ func (a *API) start(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("API client for MetalLB's kinds: %w", err)
 		}
-		a.pools = followMetalLB(ctx, dyn, a.changed)
+		a.pools = followMetalLB(ctx, dyn, a.refused, a.changed)
 		a.stores = append(a.stores, a.pools.pools, a.pools.ads)
 	}
 	return nil
@@ -158,7 +163,7 @@ func (a *API) waitSynced(ctx context.Context) {
 	for i := 0; ; i++ {
 		var missing []string
 		for _, s := range a.stores {
-			if name, ok := s.synced(); !ok {
+			if name, ok := s.synced(); !ok && (essential(name) || !a.refused.count(name, model.Name{})) {
 				missing = append(missing, name)
 			}
 		}
@@ -184,7 +189,7 @@ func (a *API) objects() (model.Objects, []model.Problem) {
 	}
 	var problems []model.Problem
 	o.Pools, o.L2, problems = a.pools.objects()
-	return o, problems
+	return o, append(problems, a.refused.problems()...)
 }
 
 // Follow sets which Secrets and ConfigMaps are read: each is watched by its own name, so
@@ -215,7 +220,7 @@ func (a *API) Follow(ctx context.Context, secrets, configMaps []model.Name) bool
 		if a.refs[ref] == nil {
 			a.refs[ref] = a.followOne(ctx, ref)
 		}
-		all = all && a.refs[ref].listed.Load()
+		all = all && (a.refs[ref].listed.Load() || a.refused.count(ref.resource, ref.name))
 	}
 	return all
 }
@@ -231,11 +236,11 @@ func (a *API) followOne(ctx context.Context, ref reference) *single {
 	one := &single{name: ref.name, stop: stop, notify: a.changed}
 	if ref.resource == "secrets" {
 		one.ReflectorStore = a.secrets
-		startReflector[corev1.Secret](ctx, a.core, ref.resource, ref.name.Namespace, sel, one)
+		startReflector[corev1.Secret](ctx, a.refused, a.core, ref.resource, ref.name, sel, one)
 		return one
 	}
 	one.ReflectorStore = a.configs
-	startReflector[corev1.ConfigMap](ctx, a.core, ref.resource, ref.name.Namespace, sel, one)
+	startReflector[corev1.ConfigMap](ctx, a.refused, a.core, ref.resource, ref.name, sel, one)
 	return one
 }
 
@@ -274,12 +279,13 @@ func client(cfg *rest.Config, gv schema.GroupVersion) (*rest.RESTClient, error) 
 func follow[T any, P pointer[T]](ctx context.Context, a *API, c *rest.RESTClient, resource string) *store[T, P] {
 	s := newStore[T, P](resource, a.changed)
 	a.stores = append(a.stores, s)
-	startReflector[T, P](ctx, c, resource, "", fields.Everything(), s)
+	startReflector[T, P](ctx, a.refused, c, resource, model.Name{}, fields.Everything(), s)
 	return s
 }
 
-func startReflector[T any, P pointer[T]](ctx context.Context, c *rest.RESTClient, resource, namespace string, sel fields.Selector, into cache.ReflectorStore) {
-	lw := cache.NewListWatchFromClient(c, resource, namespace, sel)
+// startReflector follows a whole kind, or the one object of a name.
+func startReflector[T any, P pointer[T]](ctx context.Context, refused *refusals, c *rest.RESTClient, resource string, name model.Name, sel fields.Selector, into cache.ReflectorStore) {
+	lw := refused.heard(cache.NewListWatchFromClient(c, resource, name.Namespace, sel), resource, name)
 	r := cache.NewReflectorWithOptions(lw, P(new(T)), into, cache.ReflectorOptions{Name: resource, Backoff: retry()})
 	go r.RunWithContext(ctx)
 }

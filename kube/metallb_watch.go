@@ -35,14 +35,14 @@ type metallb struct {
 }
 
 // followMetalLB starts following; notify is called after every change.
-func followMetalLB(ctx context.Context, client dynamic.Interface, notify func()) *metallb {
+func followMetalLB(ctx context.Context, client dynamic.Interface, refused *refusals, notify func()) *metallb {
 	gv := schema.GroupVersion{Group: "metallb.io", Version: "v1beta1"}
 	m := &metallb{
 		pools: newCustom("ipaddresspools", notify, ReadPool),
 		ads:   newCustom("l2advertisements", notify, ReadL2),
 	}
-	go m.pools.run(ctx, client, gv)
-	go m.ads.run(ctx, client, gv)
+	go m.pools.run(ctx, client, refused, gv)
+	go m.ads.run(ctx, client, refused, gv)
 	return m
 }
 
@@ -87,17 +87,20 @@ func (c *custom[T]) synced() (string, bool) {
 
 // run alternates between asking whether the resource is there and a reflector's list
 // and watch, which returns when the watch is lost for good.
-func (c *custom[T]) run(ctx context.Context, all dynamic.Interface, gv schema.GroupVersion) {
+func (c *custom[T]) run(ctx context.Context, all dynamic.Interface, refused *refusals, gv schema.GroupVersion) {
 	client := all.Resource(gv.WithResource(c.store.name))
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) },
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return client.Watch(ctx, o)
+			w, err := client.Watch(ctx, o)
+			refused.note(refusedRead{resource: c.store.name, verb: "watch"}, err)
+			return w, err
 		},
 	}
 	r := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, all), &unstructured.Unstructured{}, c.store, cache.ReflectorOptions{Name: c.store.name, Backoff: retry()})
 	for ctx.Err() == nil {
 		_, err := client.List(ctx, metav1.ListOptions{Limit: 1})
+		refused.note(refusedRead{resource: c.store.name, verb: "list"}, err)
 		switch {
 		case apierrors.IsNotFound(err):
 			c.setAbsent(true)

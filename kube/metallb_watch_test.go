@@ -38,7 +38,7 @@ func TestFollowMetalLB(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	changes := make(chan struct{}, 100)
-	m := followMetalLB(ctx, client, func() { changes <- struct{}{} })
+	m := followMetalLB(ctx, client, newRefusals(time.Hour, func() {}), func() { changes <- struct{}{} })
 	wait := func(what string, ok func() bool) {
 		t.Helper()
 		for start := time.Now(); time.Since(start) < 10*time.Second; time.Sleep(5 * time.Millisecond) {

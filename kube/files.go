@@ -24,10 +24,16 @@ type Files struct {
 	kept  map[string]kept
 }
 
+// stdin is what the path - stands for.
+const stdin = "/dev/stdin"
+
 type kept struct {
+	read     bool // ever
 	data     string
 	objects  model.Objects
 	problems []model.Problem
+	// unreadable is why the file cannot be read now; the rest is from when it could.
+	unreadable []model.Problem
 }
 
 // Read reads every *.yaml, *.yml and *.json below Paths in name order. The error is
@@ -44,7 +50,7 @@ func (f *Files) Read() (model.Objects, []model.Problem, error) {
 		k := f.readOne(name)
 		next[name] = k
 		Append(&all, k.objects)
-		problems = append(problems, k.problems...)
+		problems = append(append(problems, k.problems...), k.unreadable...)
 	}
 	f.kept = next
 	all, dup := Unique(all)
@@ -52,19 +58,36 @@ func (f *Files) Read() (model.Objects, []model.Problem, error) {
 }
 
 func (f *Files) readOne(name string) kept {
-	old, known := f.kept[name]
-	data, err := os.ReadFile(name)
+	old := f.kept[name]
+	data, err := readManifest(name)
 	if err != nil {
-		old.problems = []model.Problem{fileProblem(name, err.Error())}
+		old.unreadable = []model.Problem{fileProblem(name, err.Error())}
 		return old
 	}
-	if known && old.data == string(data) {
+	old.unreadable = nil
+	if old.read && old.data == string(data) {
 		return old
 	}
-	k := kept{data: string(data)}
+	k := kept{read: true, data: string(data)}
 	k.objects, k.problems = Decode(filepath.Base(name), data)
 	k.keepBroken(old)
 	return k
+}
+
+// readManifest reads a regular file, or standard input. Anything else somebody calls
+// x.yaml is refused before it is opened: a FIFO without a writer would stop all reading.
+func readManifest(name string) ([]byte, error) {
+	if name == stdin {
+		return os.ReadFile(name)
+	}
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", name)
+	}
+	return os.ReadFile(name)
 }
 
 // keepBroken takes over what the last reading of a file gave when the new one has an
@@ -85,7 +108,7 @@ func (f *Files) names() ([]string, error) {
 	var names []string
 	for _, p := range f.Paths {
 		if p == "-" {
-			p = "/dev/stdin"
+			p = stdin
 		}
 		info, err := os.Stat(p)
 		if err != nil {
@@ -95,6 +118,7 @@ func (f *Files) names() ([]string, error) {
 			names = append(names, p)
 			continue
 		}
+		p = through(p)
 		err = filepath.WalkDir(p, func(path string, d fs.DirEntry, err error) error {
 			if err != nil {
 				return err
@@ -113,6 +137,14 @@ func (f *Files) names() ([]string, error) {
 	}
 	slices.Sort(names)
 	return slices.Compact(names), nil
+}
+
+// through is the directory itself where p is a link to one, which a walk would not enter.
+func through(p string) string {
+	if real, err := filepath.EvalSymlinks(p); err == nil {
+		return real
+	}
+	return p
 }
 
 func isManifest(name string) bool {
@@ -164,6 +196,12 @@ func (f *Files) Watch(ctx context.Context, deliver func(model.Objects, []model.P
 
 func (f *Files) watchAll(w *fsnotify.Watcher) {
 	for _, p := range f.Paths {
+		if info, err := os.Stat(p); err == nil && info.IsDir() {
+			if real := through(p); real != p {
+				_ = w.Add(filepath.Dir(p)) // where the link is swapped
+				p = real
+			}
+		}
 		filepath.WalkDir(p, func(path string, d fs.DirEntry, err error) error {
 			if err == nil && d.IsDir() {
 				err = w.Add(path)

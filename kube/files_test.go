@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -77,4 +78,73 @@ func TestFilesWatch(t *testing.T) {
 	expect(3)
 	os.Remove(filepath.Join(dir, "a.yaml"))
 	expect(2)
+}
+
+// TestFilesOddEntries: a FIFO, a directory and a dangling link named like manifests are
+// told and stop nothing; a file that can be read again is a Problem no more.
+func TestFilesOddEntries(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "a.yaml"), service("a"))
+	if err := syscall.Mkfifo(filepath.Join(dir, "fifo.yaml"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	os.Mkdir(filepath.Join(dir, "dir.yaml"), 0o755)
+	write(t, filepath.Join(dir, "dir.yaml", "b.yaml"), service("b"))
+	target := filepath.Join(t.TempDir(), "target")
+	write(t, target, service("c"))
+	os.Symlink(target, filepath.Join(dir, "c.yaml"))
+	f := &Files{Paths: []string{dir}}
+	read := func(services, problems int) {
+		t.Helper()
+		o, p, err := f.Read()
+		if err != nil || len(o.Services) != services || len(p) != problems {
+			t.Fatalf("%d Services, problems %v %v, want %d and %d", len(o.Services), p, err, services, problems)
+		}
+	}
+	read(3, 1) // the FIFO
+	os.Rename(target, target+"-away")
+	read(3, 2) // c as last read
+	os.Rename(target+"-away", target)
+	read(3, 1)
+	os.Remove(filepath.Join(dir, "c.yaml"))
+	read(2, 1)
+}
+
+// TestFilesThroughLink: the directory may be a link that is swapped whole, as the mount
+// of a ConfigMap swaps ..data.
+func TestFilesThroughLink(t *testing.T) {
+	base := t.TempDir()
+	for _, v := range []string{"one", "two"} {
+		os.Mkdir(filepath.Join(base, v), 0o755)
+		write(t, filepath.Join(base, v, "a.yaml"), service(v))
+	}
+	link := filepath.Join(base, "now")
+	os.Symlink("one", link)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	seen := make(chan string, 100)
+	go (&Files{Paths: []string{link}}).Watch(ctx, func(o model.Objects, _ []model.Problem) { //nolint:errcheck // ends with the test
+		name := ""
+		for _, s := range o.Services {
+			name += s.Name
+		}
+		seen <- name
+	})
+	expect := func(want string) {
+		t.Helper()
+		for deadline := time.After(10 * time.Second); ; {
+			select {
+			case got := <-seen:
+				if got == want {
+					return
+				}
+			case <-deadline:
+				t.Fatalf("never saw %q", want)
+			}
+		}
+	}
+	expect("one")
+	os.Symlink("two", link+"-next")
+	os.Rename(link+"-next", link)
+	expect("two")
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"strings"
 	"time"
 
 	"fairway/model"
@@ -80,7 +81,7 @@ func (p *Publisher) event(pr model.Problem, now metav1.Time) *corev1.Event {
 		message = pr.Field + ": " + message
 	}
 	if len(message) > maxEventMessage {
-		message = message[:maxEventMessage-3] + "..."
+		message = strings.ToValidUTF8(message[:maxEventMessage-3], "") + "..." // no half character
 	}
 	h := fnv.New64a()
 	fmt.Fprint(h, pr.Object, pr.Object.UID, pr.Field, pr.Reason, pr.Message)
@@ -101,5 +102,5 @@ func (p *Publisher) event(pr model.Problem, now metav1.Time) *corev1.Event {
 // eventName is the object's name and the hash, within the 253 bytes a name may have.
 func eventName(object string, sum []byte) string {
 	suffix := "." + hex.EncodeToString(sum)
-	return object[:min(len(object), 253-len(suffix))] + suffix
+	return strings.TrimRight(object[:min(len(object), 253-len(suffix))], ".-") + suffix
 }

@@ -3,7 +3,6 @@ package ingress
 import (
 	"fmt"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -31,6 +30,7 @@ func Build(prev *Table, snap *model.Snapshot, cfg Config) (*Table, []model.Probl
 		settings: make(map[*model.Ingress]*Settings, len(snap.Ingresses)),
 		backends: make(map[backendKey]*Backend, len(prev.backends)),
 		certs:    make(map[*model.Secret]*Certificate, len(prev.certs)),
+		regexes:  make(map[string]compiled, len(prev.regexes)),
 	}}
 	b.selectOwned()
 	b.defaultCertificate()
@@ -179,7 +179,7 @@ func (b *builder) path(o *owned, h *host, field string, p model.Path) {
 	backend := p.Backend
 	r := b.route(o, field+".backend", o.target(&backend))
 	r.Host = h.name
-	if problem := r.readPath(p, o.settings.Regex); problem != "" {
+	if problem := r.readPath(p, o.settings.Regex, b.regex); problem != "" {
 		b.problem(o, field+".path", "InvalidPath", problem)
 		if r.Kind == Default {
 			return
@@ -193,9 +193,9 @@ func (b *builder) path(o *owned, h *host, field string, p model.Path) {
 
 // readPath fills in the path; what it returns is a Problem, and Kind stays Default
 // when the path must be left out.
-func (r *Route) readPath(p model.Path, regex bool) string {
+func (r *Route) readPath(p model.Path, regex bool, compile compiler) string {
 	if p.Type == model.ImplementationSpecific {
-		return r.readSpecific(p.Path, regex)
+		return r.readSpecific(p.Path, regex, compile)
 	}
 	norm, err := ParsePath(p.Path, false)
 	if err != nil {
@@ -210,13 +210,13 @@ func (r *Route) readPath(p model.Path, regex bool) string {
 
 // readSpecific reads an ImplementationSpecific path: a regular expression where the
 // Ingress says so, a glob where it has * or ?, else a plain string prefix.
-func (r *Route) readSpecific(path string, regex bool) string {
+func (r *Route) readSpecific(path string, regex bool, compile compiler) string {
 	if path == "" {
 		path = "/"
 	}
 	meta := strings.IndexAny(path, `*?+()[]{}|^$\`)
 	if regex && (meta >= 0 || strings.Contains(path, ".")) {
-		return r.readRegex(path, meta)
+		return r.readRegex(path, meta, compile)
 	}
 	if i := strings.IndexAny(path, "*?"); i >= 0 {
 		r.Path, r.Kind, r.rank = path, Glob, i
@@ -227,28 +227,5 @@ func (r *Route) readSpecific(path string, regex bool) string {
 		return err.Error() + "; this path is left out"
 	}
 	r.Path, r.Kind, r.rank = norm.Match, Plain, len(norm.Match)
-	return ""
-}
-
-// readRegex compiles as ingress-nginx has nginx do: from the start of the path, any
-// case, open at the end. What cannot be compiled is refused for all it might match,
-// since another route could serve it less protected.
-func (r *Route) readRegex(path string, meta int) string {
-	literal, err := regexp.Compile(path)
-	if err != nil {
-		if strings.IndexByte("*?{", path[meta]) >= 0 && meta > 1 {
-			meta-- // the character before may be absent
-		}
-		r.Path, r.Kind, r.rank = path[:meta], Plain, meta
-		r.Refused = "its path is not a regular expression of RE2 syntax"
-		return fmt.Sprintf("%q: %v; requests that start with %q get 503", path, err, r.Path)
-	}
-	sure, _ := literal.LiteralPrefix()
-	r.Path, r.Kind, r.rank = path, Regex, max(1, len(sure))
-	r.re, err = regexp.Compile("(?i)^(?:" + path + ")")
-	if err != nil {
-		r.Kind = Default
-		return fmt.Sprintf("%q: %v; this path is left out", path, err)
-	}
 	return ""
 }

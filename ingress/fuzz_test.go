@@ -105,7 +105,7 @@ func TestIndexAgreesWithOrder(t *testing.T) {
 			if path == "" {
 				path = "/"
 			}
-			route.readPath(model.Path{Path: path, Type: typ}, r.IntN(3) == 0)
+			route.readPath(model.Path{Path: path, Type: typ}, r.IntN(3) == 0, compileRegex)
 			if route.Kind != Default {
 				h.add(route)
 			}

@@ -149,6 +149,7 @@ type Table struct {
 	settings map[*model.Ingress]*Settings
 	backends map[backendKey]*Backend
 	certs    map[*model.Secret]*Certificate
+	regexes  map[string]compiled // by the path as written
 }
 
 // owned is an Ingress and why it is ours, or not.
@@ -165,8 +166,15 @@ type host struct {
 	exact    map[string]*Route
 	prefix   map[string]*Route // keyed without trailing slash, "" for /
 	patterns []*Route          // longest literal part first
-	fallback *Route            // defaultBackend of an Ingress that has rules
-	routes   []*Route          // all, in order of precedence
+	pattern  map[patternKey]*Route
+	fallback *Route   // defaultBackend of an Ingress that has rules
+	routes   []*Route // all, in order of precedence
+}
+
+// patternKey tells the routes of patterns apart.
+type patternKey struct {
+	kind Kind
+	path string
 }
 
 // hostTLS is the certificate chosen for a host by an Ingress.

@@ -23,9 +23,14 @@ func (h *host) add(r *Route) (old *Route) {
 			put(&h.prefix, key, r)
 		}
 	default:
-		if i := slices.IndexFunc(h.patterns, func(p *Route) bool { return p.Kind == r.Kind && p.Path == r.Path }); i >= 0 {
-			return h.patterns[i]
+		key := patternKey{r.Kind, r.Path}
+		if old = h.pattern[key]; old != nil {
+			return old
 		}
+		if h.pattern == nil {
+			h.pattern = make(map[patternKey]*Route, 2)
+		}
+		h.pattern[key] = r
 		h.patterns = append(h.patterns, r)
 	}
 	if old == nil {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -124,8 +125,16 @@ func (s *stories) setup(e *testscript.Env) error {
 	e.Setenv("BIN", s.bin)
 	e.Setenv("MODE", s.mode)
 	e.Setenv("KUBECONFIG", filepath.Join(labRoot, s.name, "kubeconfig"))
-	if out, err := s.command(e.WorkDir, "fairway-lab", "--name", s.name, "kubectl", "create", "namespace", ns).CombinedOutput(); err != nil {
-		return fmt.Errorf("namespace %s: %s", ns, out)
+	// One of an earlier run may still be on its way out.
+	for i := 0; ; i++ {
+		out, err := s.command(e.WorkDir, "fairway-lab", "--name", s.name, "kubectl", "create", "namespace", ns).CombinedOutput()
+		if err == nil {
+			break
+		}
+		if i == 60 || !strings.Contains(string(out), "being deleted") {
+			return fmt.Errorf("namespace %s: %s", ns, out)
+		}
+		time.Sleep(time.Second)
 	}
 	e.Defer(func() {
 		s.command(e.WorkDir, "fairway-lab", "--name", s.name, "kubectl", "delete", "namespace", ns, "--wait=false").Run()

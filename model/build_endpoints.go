@@ -2,6 +2,7 @@ package model
 
 import (
 	"net/netip"
+	"slices"
 
 	"fairway/packet"
 
@@ -172,8 +173,13 @@ func (s *Service) mergeEndpoints() {
 }
 
 // compatible tells whether two entries of one address can be one endpoint: they must
-// not give different numbers to one port name (manual slices may).
+// not give different numbers to one port name (manual slices may), and where their ports
+// are not the same, conditions of the one say nothing of the other's ports.
 func compatible(a, b *Endpoint) bool {
+	same := a.Ready == b.Ready && a.Serving == b.Serving && a.Terminating == b.Terminating
+	if !same && !slices.Equal(a.Ports, b.Ports) {
+		return false
+	}
 	for _, p := range b.Ports {
 		if n := a.PortFor(p.Name, p.Protocol); n != 0 && n != p.Port {
 			return false

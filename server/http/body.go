@@ -94,6 +94,12 @@ func (b *body) failed() error {
 
 func (b *body) tooLarge() bool { return errors.Is(b.failed(), errTooLarge) }
 
+// broken tells whether the client sent what is no body (a bad chunk).
+func (b *body) broken() bool {
+	err := b.failed()
+	return err != nil && !errors.Is(err, io.EOF)
+}
+
 // stalled tells whether the client, not the endpoint, kept us waiting.
 func (b *body) stalled() bool { return errors.Is(b.failed(), os.ErrDeadlineExceeded) }
 

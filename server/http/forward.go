@@ -160,6 +160,8 @@ func (x *exchange) fail(err error) {
 		x.w.status = statusClientGone
 	case x.body != nil && x.body.stalled():
 		x.refuse(std.StatusRequestTimeout, "")
+	case x.body != nil && x.body.broken():
+		x.refuse(std.StatusBadRequest, "") // the endpoint is not to blame
 	default:
 		x.s.cfg.Log.Info("endpoint failed", "ingress", x.route.Ingress.String(), "backend", x.route.Backend.Name, "error", err)
 		x.refuse(statusOf(err), "")

@@ -415,6 +415,20 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
+// TestBadChunk: a body that is none is the client's fault, not the endpoint's.
+func TestBadChunk(t *testing.T) {
+	w := newWorld(t, nil)
+	w.service("echo", w.pod("10.0.11.1", nil))
+	w.route("a.x", "/", "echo")
+	w.apply()
+	for _, chunk := range []string{"fffffffffffffffff\r\nx", "xyz\r\n", "1\r\nab\r\n0\r\n\r\n"} {
+		resp, _ := w.raw("POST / HTTP/1.1\r\nHost: a.x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk)
+		if resp.StatusCode != 400 {
+			t.Errorf("%q: %d, want 400", chunk, resp.StatusCode)
+		}
+	}
+}
+
 func TestBodyLimit(t *testing.T) {
 	w := newWorld(t, nil)
 	w.service("echo", w.pod("10.0.11.1", nil))

@@ -47,7 +47,7 @@ func (s *Server) listen(a netip.AddrPort) (*listener, error) {
 		return nil, err
 	}
 	l.servers = append(l.servers, &wire.Server{
-		Listener:      netutil.LimitListener(ln, s.cfg.MaxTCP),
+		Listener:      newFairListener(netutil.LimitListener(ln, s.cfg.MaxTCP), max(1, s.cfg.MaxTCP/8)),
 		ReadTimeout:   s.cfg.TCPIdle,
 		WriteTimeout:  2 * time.Second, // a client that reads slower holds a connection for nothing
 		IdleTimeout:   func() time.Duration { return s.cfg.TCPIdle },

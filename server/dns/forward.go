@@ -219,7 +219,15 @@ func (f *forwarder) ask(ctx context.Context, a ask) (*wire.Msg, error) {
 	}
 	k := a.key()
 	flight := fmt.Sprint(k.name, " ", k.qtype, strconv.FormatBool(k.rd), k.do, k.cd)
-	ch := f.flight.DoChan(flight, func() (any, error) { return f.fetch(r, a) })
+	ch := f.flight.DoChan(flight, func() (m any, err error) {
+		defer func() { // on a goroutine of its own, where a panic would end the process
+			if p := recover(); p != nil {
+				m, err = nil, fmt.Errorf("panic: %v", p)
+				f.log.Error("dns: an upstream's reply could not be read; please report this", "question", a.name, "panic", p)
+			}
+		}()
+		return f.fetch(r, a)
+	})
 	select {
 	case res := <-ch:
 		if res.Err != nil {

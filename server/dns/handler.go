@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -25,12 +26,31 @@ type handler struct {
 // ServeDNS answers one query and counts it.
 func (h *handler) ServeDNS(w wire.ResponseWriter, req *wire.Msg) {
 	start := time.Now()
-	m := h.reply(req)
+	if len(req.Question) != 1 { // a bare header gets this far, whatever it counts
+		if err := w.WriteMsg(status(req, wire.RcodeFormatError)); err != nil {
+			h.server.cfg.Log.Debug("dns: reply not sent", "to", w.RemoteAddr(), "error", err)
+		}
+		h.server.metrics.malformed.Add(1)
+		return
+	}
+	m := h.safely(req)
 	fit(m, req, h.tcp)
 	if err := w.WriteMsg(m); err != nil {
 		h.server.cfg.Log.Debug("dns: reply not sent", "to", w.RemoteAddr(), "error", err)
 	}
 	h.server.metrics.served(req, m, h.tcp, isV6(w), time.Since(start))
+}
+
+// safely answers SERVFAIL where reply would panic: one query must not take the node's
+// rules, addresses and routes down with it.
+func (h *handler) safely(req *wire.Msg) (m *wire.Msg) {
+	defer func() {
+		if p := recover(); p != nil {
+			h.server.cfg.Log.Error("dns: a query could not be answered; please report this", "question", req.Question[0].String(), "panic", p, "stack", string(debug.Stack()))
+			m = status(req, wire.RcodeServerFailure)
+		}
+	}()
+	return h.reply(req)
 }
 
 func isV6(w wire.ResponseWriter) bool {

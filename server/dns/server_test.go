@@ -1,6 +1,7 @@
 package dnsserver
 
 import (
+	"math/rand/v2"
 	"net"
 	"net/http/httptest"
 	"net/netip"
@@ -169,7 +170,9 @@ func chaosClass(m *wire.Msg) { m.Question[0].Qclass = wire.ClassCHAOS }
 // TestGarbage sends what is no message: the server must live on.
 func TestGarbage(t *testing.T) {
 	_, addr := serve(t, buildZone(t, objects), Config{})
-	for _, b := range []string{"", "x", strings.Repeat("\xc0", 40), "\x00\x01\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\xc0\x0c\x00\x01\x00\x01", strings.Repeat("\x00", 12)} {
+	for _, b := range []string{"", "x", strings.Repeat("\xc0", 40), "\x00\x01\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\xc0\x0c\x00\x01\x00\x01",
+		"\x00\x01\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00", // a header that counts a question that is not there
+		"\x00\x01\x01\x00\xff\xff\xff\xff\xff\xff\xff\xff", strings.Repeat("\x00", 12)} {
 		c, err := net.Dial("udp", addr.String())
 		if err != nil {
 			t.Fatal(err)
@@ -180,6 +183,48 @@ func TestGarbage(t *testing.T) {
 	if m := exchange(t, addr, query{name: "nginx-svc.default.svc.cluster.local", qtype: wire.TypeA}); len(m.Answer) != 1 {
 		t.Errorf("got %v", m)
 	}
+}
+
+// TestMutated changes bytes of good queries at random, by UDP and TCP.
+func TestMutated(t *testing.T) {
+	s, addr := serve(t, buildZone(t, objects), Config{})
+	good := new(wire.Msg)
+	good.SetQuestion("nginx-svc.default.svc.cluster.local.", wire.TypeA)
+	good.SetEdns0(1232, true)
+	raw, err := good.Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(1, 1))
+	c, err := net.Dial("udp", addr.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for range 20000 {
+		b := slices.Clone(raw)
+		for range 1 + r.IntN(5) {
+			b[r.IntN(len(b))] = byte(r.Uint32())
+		}
+		if r.IntN(3) == 0 {
+			b = b[:r.IntN(len(b))]
+		}
+		_, _ = c.Write(b) // some are lost: the server need not keep up
+		for _, tcp := range []bool{false, true} {
+			req := new(wire.Msg)
+			if req.Unpack(b) != nil || len(req.Question) != 1 || s.forward.routeFor(req.Question[0].Name) != nil {
+				continue
+			}
+			h := &handler{server: s, tcp: tcp}
+			fit(h.reply(req), req, tcp)
+		}
+	}
+	eventually(t, "an answer after all that", func() bool {
+		q := new(wire.Msg)
+		q.SetQuestion("nginx-svc.default.svc.cluster.local.", wire.TypeA)
+		m, err := wire.Exchange(q, addr.String())
+		return err == nil && len(m.Answer) == 1
+	})
 }
 
 // TestWildcardSource asks a wildcard socket by one of several addresses: the reply

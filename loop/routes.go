@@ -24,7 +24,8 @@ type Routes struct {
 	// Status is told the Ingresses whose status.loadBalancer should change.
 	Status func([]ingress.Status)
 
-	table *ingress.Table
+	table  *ingress.Table
+	served bool // the first table whose Secrets had all been read was set
 }
 
 // Withdraw does nothing: a route leads straight to endpoints, not through rules.
@@ -41,7 +42,10 @@ func (r *Routes) Publish(ctx context.Context, snap *model.Snapshot, _ *proxy.Pla
 		problems = slices.DeleteFunc(problems, func(p model.Problem) bool { return p.Reason == "MissingSecret" })
 	}
 	r.table = table
-	r.Set(table)
+	// At a start nothing is served rather than hosts with the wrong certificate.
+	if r.served = r.served || complete; r.served {
+		r.Set(table)
+	}
 	if r.Status != nil {
 		r.Status(table.StatusChanges())
 	}

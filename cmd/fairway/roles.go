@@ -12,6 +12,7 @@ import (
 
 	"fairway/announce"
 	"fairway/dns"
+	"fairway/ingress"
 	"fairway/kernel"
 	"fairway/kube"
 	"fairway/loop"
@@ -208,12 +209,32 @@ func (d *daemon) openIngress() error {
 	c.ReusePort, c.DrainTimeout = true, drainTime
 	c.AccessLog, c.Log, c.Registerer = os.Stdout, slog.Default(), d.registry
 	d.http = httpserver.New(c)
-	routes := &loop.Routes{Config: d.cfg.ingress(), Set: d.http.SetTable, Service: d.cfg.publishService, Status: d.out.ingressStatus}
+	first := make(chan struct{})
+	tabled := sync.OnceFunc(func() { close(first) })
+	set := func(t *ingress.Table) {
+		d.http.SetTable(t)
+		tabled()
+	}
+	routes := &loop.Routes{Config: d.cfg.ingress(), Set: set, Service: d.cfg.publishService, Status: d.out.ingressStatus}
 	if d.api != nil {
 		routes.Follow = func(ctx context.Context, secrets []model.Name) bool { return d.api.Follow(ctx, secrets, nil) }
 	}
 	d.loop.Stages = append(d.loop.Stages, routes)
-	d.jobs = append(d.jobs, retried("Ingress", d.http.Serve))
+	serve := retried("Ingress", d.http.Serve)
+	d.jobs = append(d.jobs, func(ctx context.Context) error {
+		select {
+		case <-first: // before it every host would be answered 404
+			return serve(ctx)
+		case <-ctx.Done():
+			return nil
+		}
+	})
+	d.ready = append(d.ready, func() error {
+		if !d.http.Ready() {
+			return errors.New("the first Ingress routes are not in force yet")
+		}
+		return nil
+	})
 	return nil
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	_ "embed"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -103,6 +102,9 @@ func readConfig(path string) (rawConfig, error) {
 // typed checks the raw configuration; every error names the field and what it may be.
 func (r rawConfig) typed() (config, error) {
 	c := config{raw: r, roles: map[string]bool{}, fromFiles: r.Manifests != ""}
+	if err := r.check(); err != nil {
+		return c, err
+	}
 	for _, role := range r.Roles {
 		if !slices.Contains([]string{"proxy", "dns", "lb", "ingress"}, role) {
 			return c, fmt.Errorf("roles: %q is not one of proxy, dns, lb, ingress", role)
@@ -153,6 +155,9 @@ func (c *config) typedDetector() error {
 		if d.CIDRs, err = prefixes("proxy.clusterCIDR", strings.FieldsFunc(p.ClusterCIDR, func(r rune) bool { return r == ',' })); err != nil {
 			return err
 		}
+		if err := onePerFamily("proxy.clusterCIDR", d.CIDRs); err != nil {
+			return err
+		}
 	case proxy.DetectBridgeInterface, proxy.DetectInterfaceNamePrefix:
 		if d.Interface == "" {
 			return fmt.Errorf("proxy.detectLocalInterface: must be set for mode %s", mode)
@@ -182,14 +187,6 @@ func (c *config) typedNodePorts() error {
 }
 
 func (c *config) typedRest() error {
-	for name, addr := range map[string]string{
-		"proxy.metricsBindAddress": c.raw.Proxy.MetricsBindAddress, "proxy.healthzBindAddress": c.raw.Proxy.HealthzBindAddress,
-		"ingress.http": c.raw.Ingress.HTTP, "ingress.https": c.raw.Ingress.HTTPS,
-	} {
-		if _, _, err := net.SplitHostPort(addr); addr != "" && err != nil {
-			return fmt.Errorf("%s: %q is not HOST:PORT", name, addr)
-		}
-	}
 	if !slices.Contains([]string{"insecure", "verified", "disabled"}, c.raw.DNS.Pods) {
 		return fmt.Errorf("dns.pods: %q is not insecure, verified or disabled", c.raw.DNS.Pods)
 	}

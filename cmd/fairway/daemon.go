@@ -41,8 +41,9 @@ type daemon struct {
 	out     *outbox
 	dns     *dnsserver.Server
 	http    *httpserver.Server
-	// jobs run until their context ends.
-	jobs []func(context.Context) error
+	// servers answer clients. They drain when they are told to end; jobs, which run
+	// until their context ends, go on until they have.
+	servers, jobs []func(context.Context) error
 
 	mu           sync.Mutex
 	read         model.Objects // from files, before the overlay
@@ -108,35 +109,51 @@ func (d *daemon) openSource() error {
 	return nil
 }
 
-// serve runs every job until ctx ends, then lets those that drain finish.
+// serve runs everything until ctx ends or a part fails. Then the servers drain, while
+// all else goes on: the rules must follow as the cluster takes this node's own servers
+// out, or its Pods' names would be asked here to the last moment and beyond.
 func (d *daemon) serve(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
-	var all sync.WaitGroup
-	start := func(job func(context.Context) error) {
-		all.Go(func() {
-			if err := job(ctx); err != nil && !errors.Is(err, context.Canceled) {
-				stop(err)
-			}
-		})
+	rest, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	start := func(group *sync.WaitGroup, ctx context.Context, jobs ...func(context.Context) error) {
+		for _, job := range jobs {
+			group.Go(func() {
+				if err := job(ctx); err != nil && !errors.Is(err, context.Canceled) {
+					stop(err)
+				}
+			})
+		}
 	}
-	for _, job := range d.jobs {
-		start(job)
-	}
-	start(d.source)
-	start(func(ctx context.Context) error { d.loop.Run(ctx); return nil })
+	var servers, others sync.WaitGroup
+	start(&servers, ctx, d.servers...)
+	start(&others, rest, d.jobs...)
+	start(&others, rest, d.source, func(ctx context.Context) error { d.loop.Run(ctx); return nil })
 	<-ctx.Done()
-	slog.Info("stopping: open requests get " + drainTime.String())
-	done := make(chan struct{})
-	go func() { all.Wait(); close(done) }()
-	select {
-	case <-done:
-	case <-time.After(drainTime + 5*time.Second):
+	slog.Info("stopping: new requests are taken for " + lameDuck.String() + ", open ones get " + drainTime.String() + " more")
+	if !ended(&servers, lameDuck+drainTime+time.Second) {
 		slog.Warn("some requests were still open and were cut")
+	}
+	end()
+	if !ended(&others, lastTime) {
+		slog.Warn("not everything ended in time")
 	}
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err
 	}
 	return nil
+}
+
+// ended waits for a group, and tells whether it ended within limit.
+func ended(group *sync.WaitGroup, limit time.Duration) bool {
+	done := make(chan struct{})
+	go func() { group.Wait(); close(done) }()
+	select {
+	case <-done:
+		return true
+	case <-time.After(limit):
+		return false
+	}
 }
 
 func (d *daemon) source(ctx context.Context) error {

@@ -172,7 +172,7 @@ func (d *daemon) openDNS() error {
 		}
 		return nil
 	})
-	d.jobs = append(d.jobs, retried("DNS", d.dns.Serve))
+	d.servers = append(d.servers, retried("DNS", d.dns.Serve))
 	return nil
 }
 
@@ -206,7 +206,7 @@ func (d *daemon) openIngress() error {
 	}
 	c := httpserver.Default()
 	c.HTTP, c.HTTPS, c.TrustedProxies = families(plain), families(secure), d.cfg.trustedProxies
-	c.ReusePort, c.DrainTimeout = true, drainTime
+	c.ReusePort, c.LameDuck, c.DrainTimeout = true, lameDuck, drainTime
 	c.AccessLog, c.Log, c.Registerer = os.Stdout, slog.Default(), d.registry
 	d.http = httpserver.New(c)
 	first := make(chan struct{})
@@ -221,7 +221,7 @@ func (d *daemon) openIngress() error {
 	}
 	d.loop.Stages = append(d.loop.Stages, routes)
 	serve := retried("Ingress", d.http.Serve)
-	d.jobs = append(d.jobs, func(ctx context.Context) error {
+	d.servers = append(d.servers, func(ctx context.Context) error {
 		select {
 		case <-first: // before it every host would be answered 404
 			return serve(ctx)

@@ -13,8 +13,14 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// drainTime is how long open requests get after a stop was asked for.
-const drainTime = 20 * time.Second
+// After a stop was asked for the servers take new requests for lameDuck, so that the
+// cluster can turn elsewhere; then open requests get drainTime, and the rest lastTime.
+// Together they are less than the 30 seconds a Pod gets.
+const (
+	lameDuck  = 5 * time.Second
+	drainTime = 18 * time.Second
+	lastTime  = 3 * time.Second
+)
 
 func runCommand() *cobra.Command {
 	var configFile string

@@ -87,15 +87,19 @@ func (t *IPTables) Test(ctx context.Context, input string) error {
 	return err
 }
 
-// Intact tells whether the canary chains are still there: they go when somebody
-// flushes the tables.
+// Intact tells whether the canary chains are still there, which go when somebody deletes
+// the tables' chains, and the jumps to ours from the built-in chains, which a bare
+// iptables -F takes away too.
 func (t *IPTables) Intact(ctx context.Context) (bool, error) {
-	for _, table := range []string{iptables.Mangle, iptables.Nat, iptables.Filter} {
-		_, err := t.run(ctx, "", t.tools.rule, "-w", lockWait, "-t", table, "-S", iptables.Canary)
+	for _, look := range []struct{ table, chain, has string }{
+		{iptables.Mangle, iptables.Canary, ""}, {iptables.Nat, iptables.Canary, ""}, {iptables.Filter, iptables.Canary, ""},
+		{iptables.Nat, "PREROUTING", "-j KUBE-SERVICES"}, {iptables.Filter, "FORWARD", "-j KUBE-FORWARD"},
+	} {
+		out, err := t.run(ctx, "", t.tools.rule, "-w", lockWait, "-t", look.table, "-S", look.chain)
 		var exit *exec.ExitError
 		switch {
-		case err == nil:
-		case errors.As(err, &exit) && exit.ExitCode() == 1:
+		case err == nil && strings.Contains(out, look.has):
+		case err == nil || errors.As(err, &exit) && exit.ExitCode() == 1:
 			return false, nil
 		default:
 			return false, err

@@ -111,6 +111,12 @@ func TestIPTablesCanary(t *testing.T) {
 		if ok, err := k.Intact(ctx); !ok || err != nil {
 			t.Errorf("after the write: %v %v", ok, err)
 		}
+		if err := k.Restore(ctx, "*nat\n-F PREROUTING\nCOMMIT\n"); err != nil {
+			t.Fatal(err)
+		}
+		if ok, err := k.Intact(ctx); ok || err != nil {
+			t.Errorf("after the jumps went: %v %v", ok, err)
+		}
 		if err := k.Restore(ctx, "*nat\n-F\n-X "+iptables.Canary+"\nCOMMIT\n"); err != nil {
 			t.Fatal(err)
 		}

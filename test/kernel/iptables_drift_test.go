@@ -81,32 +81,37 @@ func TestIPTablesDrift(t *testing.T) {
 
 // TestIPTablesCanary: a flush of the tables is noticed between audits.
 func TestIPTablesCanary(t *testing.T) {
-	eachVariant(t, func(t *testing.T, m mode, tool string) {
-		_, plan, lab := mixed(t, m)
-		b := m.open(t, lab.Node)
-		apply(t, b, plan)
-		good := m.list(t, lab.Node)
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		defer cancel()
-		repaired := make(chan []string, 1)
-		go b.(*loop.IPTables).Watch(ctx, 50*time.Millisecond, func(lines []string, err error) {
-			if err != nil {
-				t.Error(err)
-			}
-			repaired <- lines
-			cancel()
-		})
-		onNode(t, lab.Node, tool+" -t nat -F")
-		onNode(t, lab.Node, tool+" -t nat -X")
-		select {
-		case lines := <-repaired:
-			if len(lines) < 10 || m.list(t, lab.Node) != good {
-				t.Errorf("%d lines repaired, listed now:\n%s", len(lines), m.list(t, lab.Node))
-			}
-		case <-time.After(15 * time.Second):
-			t.Error("the flush went unnoticed")
+	for _, flush := range [][]string{{" -t nat -F", " -t nat -X"}, {" -t nat -F"}, {" -F"}} {
+		eachVariant(t, func(t *testing.T, m mode, tool string) { watchRepairs(t, m, tool, flush) })
+	}
+}
+
+func watchRepairs(t *testing.T, m mode, tool string, flush []string) {
+	_, plan, lab := mixed(t, m)
+	b := m.open(t, lab.Node)
+	apply(t, b, plan)
+	good := m.list(t, lab.Node)
+	for _, f := range flush {
+		onNode(t, lab.Node, tool+f)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	repaired := make(chan []string, 1)
+	go b.(*loop.IPTables).Watch(ctx, 50*time.Millisecond, func(lines []string, err error) {
+		if err != nil {
+			t.Error(err)
 		}
+		repaired <- lines
+		cancel()
 	})
+	select {
+	case lines := <-repaired:
+		if len(lines) == 0 || m.list(t, lab.Node) != good {
+			t.Errorf("%s: %d lines repaired, listed now:\n%s", flush, len(lines), m.list(t, lab.Node))
+		}
+	case <-time.After(15 * time.Second):
+		t.Errorf("%s went unnoticed", flush)
+	}
 }
 
 // TestIPTablesAffinityKept: a client keeps its endpoint while others come and go, and

@@ -185,7 +185,17 @@ func (n *nodeState) Publish(ctx context.Context, snap *model.Snapshot, plan *pro
 	if n.d.cfg.roles["proxy"] {
 		n.d.ports.Set(ctx, plan.Health)
 	}
+	if n.d.api != nil && node == nil {
+		return []model.Problem{nodeUnknown(n.d.cfg.raw.Node)}
+	}
 	return nil
+}
+
+// nodeUnknown is what a wrong name looks like: nothing fails, and yet no endpoint is
+// this node's.
+func nodeUnknown(name string) model.Problem {
+	return model.Problem{Object: model.Ref{Kind: "Node", Name: model.Name{Name: name}}, Reason: "NodeNotFound",
+		Message: "the cluster has no Node of this name: no endpoint counts as local here, no address is announced; give this node's name with --node, $NODE_NAME or the configuration's node"}
 }
 
 func (d *daemon) mode() string {

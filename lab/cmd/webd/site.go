@@ -42,7 +42,7 @@ func readSite(dir string) (site, error) {
 func (s *site) read(conf string) {
 	comment := regexp.MustCompile(`(?m)^\s*#.*$`)
 	conf = comment.ReplaceAllString(conf, "")
-	listen := regexp.MustCompile(`(?m)^\s*listen\s+([^\s;]+)[^;]*;`)
+	listen := regexp.MustCompile(`(?m)(?:^|[;{}])\s*listen\s+([^\s;]+)`)
 	for _, m := range listen.FindAllStringSubmatch(conf, -1) {
 		s.addListen(m[1])
 	}

@@ -36,6 +36,11 @@ server {
 	if err != nil || !reflect.DeepEqual(s, want) {
 		t.Errorf("got %q, %v", s, err)
 	}
+	var short site
+	short.read("server { listen 8080; listen *:8081; location / { return 200 'x'; } }")
+	if want := (site{listen: []string{":8080", ":8081"}, text: "x"}); !reflect.DeepEqual(short, want) {
+		t.Errorf("on one line: got %q", short)
+	}
 }
 
 func TestAnswer(t *testing.T) {

@@ -240,3 +240,32 @@ func eventually(t *testing.T, ok func() bool) {
 	}
 	t.Error("it did not happen within 2 s")
 }
+
+// A server that ended, by a fault or because it was told to, serves again.
+func TestServeAgain(t *testing.T) {
+	cfg := http.Default()
+	cfg.HTTP = []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:0")}
+	cfg.DrainTimeout = time.Second
+	srv := http.New(cfg)
+	for round := range 2 {
+		if err := srv.Listen(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		plain, _ := srv.Addrs()
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- srv.Serve(ctx) }()
+		resp, err := std.Get("http://" + plain[0].String() + "/")
+		if err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != 404 || resp.Close {
+			t.Errorf("round %d: status %d, connection closed %v, want 404 and kept", round, resp.StatusCode, resp.Close)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+	}
+}

@@ -158,7 +158,16 @@ func (s *Server) Serve(ctx context.Context) error {
 		err = fmt.Errorf("ingress: %w", err)
 	}
 	s.drain(ctx, err == nil, plain, secure)
+	s.reset()
 	return err
+}
+
+// reset makes Serve work again after it has ended.
+func (s *Server) reset() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.plain, s.secure, s.certificate = nil, nil, nil
+	s.draining.Store(false)
 }
 
 func (s *Server) drain(ctx context.Context, wait bool, servers ...*std.Server) {

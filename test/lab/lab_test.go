@@ -45,8 +45,25 @@ func TestAlone(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(f), ".txtar"), func(t *testing.T) {
 			p := open(t)
 			p.Files = []string{f}
+			t.Cleanup(func() {
+				if t.Failed() {
+					powerOn()
+				}
+			})
 			testscript.Run(t, p)
 		})
+	}
+}
+
+// powerOn gives the stories after one that failed halfway a lab where everything runs.
+func powerOn() {
+	s := &stories{name: os.Getenv("FAIRWAY_LAB"), bin: "../../bin"}
+	for _, part := range []string{"control-plane", "node1", "node2", "node3"} {
+		// What runs already, or is not there, is an error and as well.
+		s.command(".", "fairway-lab", "--name", s.name, "start-node", part).Run()
+		if part != "control-plane" {
+			s.command(".", "fairway-lab", "--name", s.name, "exec", part, "--", "pkill", "-CONT", "-x", "fairway").Run()
+		}
 	}
 }
 

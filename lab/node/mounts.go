@@ -3,6 +3,7 @@ package node
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -48,7 +49,35 @@ func prepare(c Config) error {
 	if err := unix.Sethostname([]byte(c.Name())); err != nil {
 		return fmt.Errorf("%s: set host name: %w", c.Name(), err)
 	}
-	return os.WriteFile(c.path("resolv.conf"), []byte(resolvConf(c)), 0o644)
+	if err := os.WriteFile(c.path("resolv.conf"), []byte(resolvConf(c)), 0o644); err != nil {
+		return err
+	}
+	return showResolvConf(c.path("resolv.conf"))
+}
+
+// showResolvConf makes file what the node's own programs find as
+// /etc/resolv.conf, which on the machine may be a link into the /run that the
+// node does not see.
+func showResolvConf(file string) error {
+	target := "/etc/resolv.conf"
+	if link, err := os.Readlink(target); err == nil {
+		if !filepath.IsAbs(link) {
+			link = filepath.Join("/etc", link)
+		}
+		target = link
+	}
+	if _, err := os.Stat(target); os.IsNotExist(err) {
+		if !strings.HasPrefix(target, "/run/") {
+			return nil // a machine without one; nothing is put on its disk
+		}
+		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(target, nil, 0o644); err != nil {
+			return err
+		}
+	}
+	return mount(file, target, "", unix.MS_BIND, "")
 }
 
 // resolvConf names the LAN's resolver, which knows the names of one file.

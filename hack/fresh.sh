@@ -20,14 +20,15 @@ set -euo pipefail
 say() { echo "fresh: $*" >&2; }
 die() { say "$*"; exit 1; }
 
-# step NAME COMMAND… runs the command and writes status, seconds and name to
-# file 3.
+# step NAME COMMAND… runs the command. A line of file 3 gets its name and start,
+# then its end and status.
 step() {
-	local name=$1 start=$SECONDS status=0
+	local name=$1 status=0
 	shift
 	echo "== fresh: $name"
+	printf '%s\t%d\t' "$name" "$(date +%s)" >&3
 	"$@" 3>&- || status=$?
-	printf '%d\t%d\t%s\n' "$status" $((SECONDS - start)) "$name" >&3
+	printf '%d\t%d\n' "$(date +%s)" "$status" >&3
 	return "$status"
 }
 
@@ -148,15 +149,23 @@ isolated() {
 	unshare --mount --pid --ipc --uts --fork --kill-child "$@" </dev/null &
 	child=$!
 	set +m
-	wait "$child"
+	local status=0
+	wait "$child" || status=$?
+	child=
+	return "$status"
 }
 
 table() {
 	[ -s "$work/steps" ] || return 0
 	echo "== fresh: $(cat "$work/head"), $([ "$shared" = 1 ] && echo "this machine's Go caches" || echo "empty Go caches")"
-	awk -F '\t' '{
-		printf "%4d:%02d  %-7s %s\n", $2 / 60, $2 % 60, $1 ? "FAILED" : "passed", $3; all += $2
-	} END { printf "%4d:%02d  in all\n", all / 60, all % 60 }' "$work/steps"
+	awk -F '\t' -v now="$(date +%s)" '
+		function row(seconds, what) { printf "%4d:%02d  %s\n", seconds / 60, seconds % 60, what }
+		{
+			end = $3 == "" ? now : $3
+			row(end - $2, ($3 == "" ? "stopped " : $4 ? "FAILED  " : "passed  ") $1)
+			all += end - $2
+		}
+		END { row(all, "in all") }' "$work/steps"
 }
 
 # finish leaves nothing behind, and prints the table last.

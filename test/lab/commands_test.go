@@ -112,18 +112,38 @@ func (s *stories) distinct(ts *testscript.TestScript, neg bool, args []string) {
 	want, _ := strconv.Atoi(args[0])
 	tries, _ := strconv.Atoi(args[1])
 	re := regexp.MustCompile(args[2])
+	stdout, stderr, err := s.exec(ts, many(ts, args[1], args[3:]))
+	answers := strings.Split(stdout, nextTry)
+	if err != nil || len(answers) != tries+1 {
+		ts.Fatalf("%s: %v in try %d:\n%s%s", strings.Join(args[3:], " "), err, len(answers), stdout, stderr)
+	}
 	seen := map[string]int{}
-	for range tries {
-		stdout, stderr, err := s.exec(ts, args[3:])
-		m := re.FindStringSubmatch(stdout)
-		if err != nil || m == nil {
-			ts.Fatalf("%s: %v: no match of %s in\n%s%s", strings.Join(args[3:], " "), err, re, stdout, stderr)
+	for _, answer := range answers[:tries] {
+		m := re.FindStringSubmatch(answer)
+		if m == nil {
+			ts.Fatalf("%s: no match of %s in\n%s", strings.Join(args[3:], " "), re, answer)
 		}
 		seen[m[len(m)-1]]++
 	}
 	if len(seen) != want {
 		ts.Fatalf("%d different answers in %d tries, want %d: %v", len(seen), tries, want, seen)
 	}
+}
+
+const nextTry = "\n-- next --\n"
+
+// many makes one command of many tries, repeated where they run: to get there takes
+// longer than a try.
+func many(ts *testscript.TestScript, tries string, args []string) []string {
+	at := slices.Index(args, "--") + 1 // kubectl exec POD -- COMMAND
+	if args[0] == "on" {
+		at = 2
+	}
+	if at == 0 {
+		ts.Fatalf("distinct: want on PLACE COMMAND or kubectl exec POD -- COMMAND")
+	}
+	loop := `n=$1; shift; while [ $n -gt 0 ]; do n=$((n-1)); "$@" || exit; printf '\n-- next --\n'; done`
+	return slices.Concat(args[:at], []string{"sh", "-c", loop, "sh", tries}, args[at:])
 }
 
 // same A B compares two values.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"fairway/kernel"
+	"fairway/proxy"
 	"fairway/proxy/iptables"
 	"fairway/test/story"
 )
@@ -46,7 +47,7 @@ func TestIPTablesRoundTrip(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, s := range stories {
-			s.Config.RejectUnknownPorts = false
+			s.Config = s.Config.WithMode(proxy.IPTables)
 			plan, _ := s.Plan()
 			want := iptables.Compile(nil, plan, iptables.Options{})
 			if err := k.Test(ctx, want.Text(v6)); err != nil {

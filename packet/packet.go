@@ -51,6 +51,8 @@ type Packet struct {
 	In string
 	// Local says the node itself sends it (hook output rather than prerouting).
 	Local bool
+	// OnNode says a process of this node opened the socket, the node's own or a pod's.
+	OnNode bool
 }
 
 func (p Packet) String() string {

@@ -81,7 +81,7 @@ func (p *Plan) answerInternal(sp *ServicePort, pkt packet.Packet) packet.Verdict
 	case p.Config.Detector.Implemented(sp.IPv6) && !p.Config.Detector.Local(pkt):
 		masq, why = true, "masquerade: the source is no pod of this node"
 	}
-	return forward(sp, sp.Internal(), pkt, masq, why)
+	return p.forward(sp, sp.Internal(), pkt, masq, why)
 }
 
 func (p *Plan) answerExternal(sp *ServicePort, pkt packet.Packet) packet.Verdict {
@@ -89,17 +89,17 @@ func (p *Plan) answerExternal(sp *ServicePort, pkt packet.Packet) packet.Verdict
 		return reject(sp)
 	}
 	if !sp.ExternalLocal {
-		return forward(sp, sp.Cluster, pkt, true, "masquerade: externalTrafficPolicy Cluster")
+		return p.forward(sp, sp.Cluster, pkt, true, "masquerade: externalTrafficPolicy Cluster")
 	}
 	switch {
 	case p.Config.Detector.Local(pkt):
-		return forward(sp, sp.Cluster, pkt, false, "a pod of this node takes any endpoint, source kept")
+		return p.forward(sp, sp.Cluster, pkt, false, "a pod of this node takes any endpoint, source kept")
 	case pkt.Local || p.isLocal(pkt.Src):
-		return forward(sp, sp.Cluster, pkt, true, "masquerade: the node itself takes any endpoint")
+		return p.forward(sp, sp.Cluster, pkt, true, "masquerade: the node itself takes any endpoint")
 	case len(sp.Local) == 0:
 		return drop("externalTrafficPolicy", "Local, and no endpoint on this node")
 	}
-	return forward(sp, sp.Local, pkt, false, "externalTrafficPolicy Local keeps the source")
+	return p.forward(sp, sp.Local, pkt, false, "externalTrafficPolicy Local keeps the source")
 }
 
 func (p *Plan) answerUnknown(pkt packet.Packet) packet.Verdict {
@@ -125,10 +125,18 @@ func drop(where, what string) packet.Verdict {
 	return packet.Verdict{Action: packet.Drop, Steps: []packet.Step{{Where: where, What: what}}}
 }
 
-func forward(sp *ServicePort, to []Endpoint, pkt packet.Packet, masq bool, why string) packet.Verdict {
-	v := packet.Verdict{Action: packet.Forward, Affinity: sp.Affinity > 0, Steps: []packet.Step{{Where: "source", What: why}}}
+func (p *Plan) forward(sp *ServicePort, to []Endpoint, pkt packet.Packet, masq bool, why string) packet.Verdict {
+	traits := p.Config.Mode.Traits()
+	socket := traits.SocketLevel && (pkt.OnNode || pkt.Local)
+	switch {
+	case traits.HidesSource:
+		masq, why = true, "the connection to the endpoint is the proxy's own"
+	case socket:
+		masq, why = false, "a socket of this node connects to the endpoint itself"
+	}
+	v := packet.Verdict{Action: packet.Forward, Affinity: sp.Affinity > 0 || sp.Scheduler.ByClient(), Steps: []packet.Step{{Where: "source", What: why}}}
 	for _, e := range to {
-		hairpin := e.Addr.Addr() == pkt.Src
+		hairpin := e.Addr.Addr() == pkt.Src && !socket
 		if hairpin && !masq {
 			v.Steps = append(v.Steps, step("hairpin", "%s may reach itself: masquerade then", e.Addr))
 		}

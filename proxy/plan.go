@@ -41,6 +41,11 @@ type Config struct {
 	// APIServers are the addresses this program was told to reach the API server by; no
 	// externalIP or load balancer address may stand in their way.
 	APIServers []netip.AddrPort
+	// Mode is the backend the Plan is for: what it cannot do, the Plan does not ask for.
+	Mode Mode
+	// Scheduler is the node's choice for Services that ask for none; empty is the
+	// mode's default.
+	Scheduler Scheduler
 	// ProxyName is the value of service.kubernetes.io/service-proxy-name served here.
 	ProxyName string
 }
@@ -163,6 +168,8 @@ type ServicePort struct {
 	// InternalLocal and ExternalLocal are the traffic policies.
 	InternalLocal, ExternalLocal bool
 	Affinity                     time.Duration
+	// Scheduler is one the mode has.
+	Scheduler Scheduler
 	// Cluster and Local are the endpoints to choose from, sorted by address.
 	// Cluster is empty when nothing needs it, likewise Local.
 	Cluster, Local []Endpoint
@@ -172,6 +179,7 @@ type ServicePort struct {
 
 	serviceUID string
 	created    time.Time
+	refused    string // the scheduler asked for that the mode does not have
 }
 
 // Endpoint is one place a flow may go.
@@ -244,7 +252,8 @@ func New(prev *Plan, snap *model.Snapshot, cfg Config) (*Plan, []model.Problem) 
 			p.Health = append(p.Health, healthCheck(svc, cfg.Node))
 		}
 	}
-	return p, p.buildIndex(newGuard(snap, cfg))
+	problems := p.schedulerProblems()
+	return p, append(problems, p.buildIndex(newGuard(snap, cfg))...)
 }
 
 // share replaces ports by the old ones of equal value: a change of an annotation, or of
@@ -260,7 +269,9 @@ func share(ports, old []*ServicePort) {
 }
 
 // same tells whether what went into ServicePorts is unchanged.
-func (c Config) same(o Config) bool { return c.Node == o.Node && c.ProxyName == o.ProxyName }
+func (c Config) same(o Config) bool {
+	return c.Node == o.Node && c.ProxyName == o.ProxyName && c.Mode == o.Mode && c.Scheduler == o.Scheduler
+}
 
 func healthCheck(svc *model.Service, node string) HealthCheck {
 	addrs := map[netip.Addr]bool{}
@@ -315,6 +326,7 @@ func (p *Plan) servicePort(svc *model.Service, port model.Port, vip netip.Addr) 
 		serviceUID: svc.UID, created: svc.Created,
 	}
 	sp.restrict(svc.SourceRanges, v6)
+	sp.Scheduler, sp.refused = p.Config.scheduler(svc)
 	p.choose(sp, svc)
 	return sp
 }

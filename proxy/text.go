@@ -55,6 +55,9 @@ func (p *ServicePort) textRules(b *strings.Builder) {
 	if p.Affinity > 0 {
 		fmt.Fprintf(b, "  affinity ClientIP %s\n", p.Affinity)
 	}
+	if p.Scheduler != "" && p.Scheduler != Random {
+		fmt.Fprintf(b, "  scheduler %s\n", p.Scheduler)
+	}
 	if !p.HasEndpoints {
 		b.WriteString("  no endpoints: reject\n")
 		return

@@ -90,6 +90,7 @@ func (w *World) packet(r *Report, from From, dst netip.AddrPort, proto packet.Pr
 		return packet.Verdict{Action: packet.Drop}
 	}
 	pkt := packet.Packet{Src: src, Dst: dst, Proto: proto, In: from.In, Local: from.Local}
+	pkt.OnNode = from.Local || from.pod && from.Node == w.Plan.Config.Node
 	if dst.Addr().IsLoopback() || from.Local && dst.Addr() == src {
 		pkt.Src = dst.Addr()
 	}
@@ -111,7 +112,7 @@ func (w *World) onward(r *Report, from From, dst netip.AddrPort, proto packet.Pr
 	next := *w
 	next.Plan, next.Rules = w.Node(node)
 	next.Node = nil // it ends there
-	from.Local, from.Node = false, node
+	from.Local = false
 	return next.packet(r, from, dst, proto)
 }
 

@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
-
-	"fairway/kernel"
 
 	"github.com/spf13/cobra"
 )
@@ -21,12 +18,13 @@ func cleanupCommand() *cobra.Command {
 working at once. Stop the running program first, or it programs them again.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			modes := []string{"nftables", "iptables"}
+			list := modes()
 			if mode != "" {
-				if !slices.Contains(modes, mode) {
-					return fmt.Errorf("--mode %s: want nftables or iptables", mode)
+				m, err := modeOf(mode)
+				if err != nil {
+					return fmt.Errorf("--mode: %w", err)
 				}
-				modes = []string{mode}
+				list = []modeRoom{m}
 			}
 			if err := needRoot("cleanup"); err != nil {
 				return err
@@ -34,28 +32,16 @@ working at once. Stop the running program first, or it programs them again.`,
 			ctx, cancel := context.WithTimeout(c.Context(), 2*time.Minute)
 			defer cancel()
 			var errs []error
-			for _, m := range modes {
-				if err := cleanupMode(ctx, m); err != nil {
-					errs = append(errs, fmt.Errorf("%s: %w", m, err))
+			for _, m := range list {
+				if err := m.cleanup(ctx, ""); err != nil {
+					errs = append(errs, fmt.Errorf("%s: %w", m.name, err))
 					continue
 				}
-				fmt.Fprintf(c.OutOrStdout(), "%s: nothing of ours is left\n", m)
+				fmt.Fprintf(c.OutOrStdout(), "%s: nothing of ours is left\n", m.name)
 			}
 			return errors.Join(errs...)
 		},
 	}
-	c.Flags().StringVar(&mode, "mode", "", "only this mode's rules: nftables or iptables")
+	c.Flags().StringVar(&mode, "mode", "", "only this mode's rules: "+modeNames())
 	return c
-}
-
-// cleanupMode is done with a mode whose tools are not on the node: it never ran here.
-func cleanupMode(ctx context.Context, mode string) error {
-	b, _, err := openBackend(ctx, mode, "")
-	if errors.Is(err, kernel.ErrNoIPTables) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return b.Cleanup(ctx)
 }

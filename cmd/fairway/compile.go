@@ -7,8 +7,6 @@ import (
 
 	"fairway/lb"
 	"fairway/proxy"
-	"fairway/proxy/iptables"
-	"fairway/proxy/nftables"
 
 	"github.com/spf13/cobra"
 )
@@ -78,9 +76,9 @@ func (cl *cluster) part(name string) (string, error) {
 
 // program is the text of the mode's rules.
 func program(mode string, plan *proxy.Plan) string {
-	if mode == "iptables" {
-		p := iptables.Compile(nil, plan, iptables.Options{})
-		return p.Text(false) + p.Text(true)
+	m, err := modeOf(mode)
+	if err != nil {
+		return ""
 	}
-	return nftables.Compile(nil, plan).Text()
+	return m.text(plan)
 }

@@ -36,6 +36,7 @@ type rawConfig struct {
 		NodePortAddresses    []string `json:"nodePortAddresses"`
 		LocalhostNodePorts   bool     `json:"localhostNodePorts"`
 		ServiceCIDRs         []string `json:"serviceCIDRs"`
+		Scheduler            string   `json:"scheduler"`
 		MetricsBindAddress   string   `json:"metricsBindAddress"`
 		HealthzBindAddress   string   `json:"healthzBindAddress"`
 	} `json:"proxy"`
@@ -115,17 +116,20 @@ func (r rawConfig) typed() (config, error) {
 		c.raw.Node = nodeName()
 	}
 	p := r.Proxy
-	if p.Mode != "nftables" && p.Mode != "iptables" {
-		return c, fmt.Errorf("proxy.mode: %q is not nftables or iptables", p.Mode)
+	if _, err := modeOf(p.Mode); err != nil {
+		return c, fmt.Errorf("proxy.mode: %w", err)
 	}
 	if p.MasqueradeBit < 0 || p.MasqueradeBit > 31 {
 		return c, fmt.Errorf("proxy.masqueradeBit: %d is not a bit of 0 to 31", p.MasqueradeBit)
 	}
 	c.proxy = proxy.Config{
 		Node: c.raw.Node, MasqueradeAll: p.MasqueradeAll, MasqueradeBit: uint8(p.MasqueradeBit),
-		LocalhostNodePorts: p.LocalhostNodePorts && p.Mode == "iptables", RejectUnknownPorts: p.Mode == "nftables",
-	}
+		LocalhostNodePorts: p.LocalhostNodePorts, RejectUnknownPorts: true,
+	}.WithMode(proxy.Mode(p.Mode))
 	var err error
+	if c.proxy.Scheduler, err = scheduler(proxy.Mode(p.Mode), p.Scheduler); err != nil {
+		return c, err
+	}
 	if c.proxy.ServiceCIDRs, err = prefixes("proxy.serviceCIDRs", p.ServiceCIDRs); err != nil {
 		return c, err
 	}
@@ -136,6 +140,17 @@ func (r rawConfig) typed() (config, error) {
 		return c, err
 	}
 	return c, c.typedRest()
+}
+
+func scheduler(mode proxy.Mode, s string) (proxy.Scheduler, error) {
+	if s == "" {
+		return "", nil
+	}
+	sch, known := proxy.ParseScheduler(s)
+	if !known || !mode.Can(sch) {
+		return "", fmt.Errorf("proxy.scheduler: %q is none of mode %s, which has %v", s, mode, mode.Traits().Schedulers)
+	}
+	return sch, nil
 }
 
 func (c *config) typedDetector() error {
@@ -174,7 +189,7 @@ func (c *config) typedDetector() error {
 func (c *config) typedNodePorts() error {
 	p := c.raw.Proxy
 	list := p.NodePortAddresses
-	if len(list) == 0 && p.Mode == "nftables" {
+	if len(list) == 0 && proxy.Mode(p.Mode).Traits().PrimaryNodePorts {
 		list = []string{"primary"}
 	}
 	if len(list) == 1 && list[0] == "primary" {

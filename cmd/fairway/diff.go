@@ -2,12 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-
-	"fairway/kernel"
-	"fairway/proxy/iptables"
-	"fairway/proxy/nftables"
 
 	"github.com/spf13/cobra"
 )
@@ -62,34 +57,9 @@ needs root.
 
 // drift is what would have to be done to the kernel, in the mode's own words.
 func (cl *cluster) drift(ctx context.Context) ([]string, error) {
-	if cl.config.raw.Proxy.Mode == "nftables" {
-		have, err := kernel.NewNFTables(0).List()
-		if err != nil {
-			return nil, err
-		}
-		return nftables.Diff(have, nftables.Compile(nil, cl.plan)).Lines(), nil
+	m, err := modeOf(cl.config.raw.Proxy.Mode)
+	if err != nil {
+		return nil, err
 	}
-	var lines []string
-	served := 0
-	for _, v6 := range []bool{false, true} {
-		hand, err := kernel.FindIPTables(ctx, v6, 0, "")
-		if err != nil {
-			continue
-		}
-		served++
-		have, err := hand.List(ctx)
-		if err != nil {
-			return nil, err
-		}
-		liberal, err := hand.Liberal()
-		if err != nil {
-			return nil, err
-		}
-		want := iptables.Compile(nil, cl.plan, iptables.Options{Liberal: liberal})
-		lines = append(lines, iptables.Drift(have, want, v6)...)
-	}
-	if served == 0 {
-		return nil, errors.New("iptables-save is not installed (Debian package iptables)")
-	}
-	return lines, nil
+	return m.drift(ctx, cl.plan)
 }

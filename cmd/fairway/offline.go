@@ -39,7 +39,7 @@ func (s *source) flags(c *cobra.Command, live bool) {
 	f.StringVar(&s.config, "config", "", "configuration file (fairway run --help-config)")
 	f.StringArrayVarP(&s.files, "filename", "f", nil, "manifest file or directory, - for standard input; may be repeated")
 	f.StringVar(&s.node, "node", "", "the node whose rules are meant (default: the only one there is)")
-	f.StringVar(&s.backend, "backend", "", "nftables or iptables (default: the configuration's proxy.mode)")
+	f.StringVar(&s.backend, "backend", "", modeNames()+" (default: the configuration's proxy.mode)")
 	f.StringVarP(&s.output, "output", "o", "text", "text or json")
 	if live {
 		f.StringVar(&s.kubeconfig, "kubeconfig", "", "read the objects from the API server of this kubeconfig (default $KUBECONFIG)")

@@ -37,14 +37,10 @@ type watcher interface {
 	Watch(ctx context.Context, every time.Duration, repaired func(drift []string, err error))
 }
 
-// openBackend takes the proxy mode asked for; the rules of the other mode are removed
+// openBackend takes the proxy mode asked for; the rules of other modes are removed
 // once this one's are in force, so that traffic flows during the switch.
 func (d *daemon) openBackend(ctx context.Context) error {
-	other := "iptables"
-	if d.cfg.raw.Proxy.Mode == other {
-		other = "nftables"
-	}
-	b, problems, err := openBackend(ctx, d.cfg.raw.Proxy.Mode, d.cfg.raw.Node)
+	b, problems, err := openMode(ctx, d.cfg.raw.Proxy.Mode, d.cfg.raw.Node)
 	if err != nil {
 		return err
 	}
@@ -62,7 +58,7 @@ func (d *daemon) openBackend(ctx context.Context) error {
 	if w, ok := b.(watcher); ok {
 		d.jobs = append(d.jobs, func(ctx context.Context) error { w.Watch(ctx, every, d.repaired); return nil })
 	}
-	d.loop.Stages = append(d.loop.Stages, &once{do: func(ctx context.Context) { removeOther(ctx, other, d.cfg.raw.Node) }})
+	d.loop.Stages = append(d.loop.Stages, &once{do: func(ctx context.Context) { removeOthers(ctx, b.Mode(), d.cfg.raw.Node) }})
 	return nil
 }
 
@@ -98,20 +94,15 @@ func (o *once) Publish(ctx context.Context, _ *model.Snapshot, _ *proxy.Plan) []
 	return nil
 }
 
-func openBackend(ctx context.Context, mode, node string) (loop.Backend, []model.Problem, error) {
-	if mode == "iptables" {
-		return loop.OpenIPTables(ctx, 0, "", node)
-	}
-	return loop.OpenNFTables(0, node)
-}
-
-func removeOther(ctx context.Context, mode, node string) {
-	b, _, err := openBackend(ctx, mode, node)
-	if err == nil {
-		err = b.Cleanup(ctx)
-	}
-	if err != nil {
-		slog.Debug("rules of the other mode not looked at", "mode", mode, "err", err)
+// removeOthers cleans up what other modes left on the node.
+func removeOthers(ctx context.Context, mode, node string) {
+	for _, m := range modes() {
+		if string(m.name) == mode {
+			continue
+		}
+		if err := m.cleanup(ctx, node); err != nil {
+			slog.Debug("rules of another mode not looked at", "mode", m.name, "err", err)
+		}
 	}
 }
 

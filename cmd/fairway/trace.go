@@ -7,8 +7,6 @@ import (
 	"fairway/model"
 	"fairway/packet"
 	"fairway/proxy"
-	"fairway/proxy/iptables"
-	"fairway/proxy/nftables"
 	"fairway/trace"
 
 	"github.com/spf13/cobra"
@@ -100,10 +98,11 @@ func (cl *cluster) world() *trace.World {
 }
 
 func rules(mode string, plan *proxy.Plan) trace.Rules {
-	if mode == "iptables" {
-		return iptables.Compile(nil, plan, iptables.Options{})
+	m, err := modeOf(mode)
+	if err != nil {
+		return nil // typed has refused it
 	}
-	return nftables.Compile(nil, plan)
+	return m.rules(plan)
 }
 
 func (cl *cluster) printReport(c *cobra.Command, r *trace.Report, output string) error {

@@ -23,7 +23,7 @@ func localOf(cfg proxy.Config) func(netip.Addr) bool {
 func TestStories(t *testing.T) {
 	for _, s := range story.Glob(t, "testdata/*.txtar") {
 		t.Run(filepath.Base(s.Path), func(t *testing.T) {
-			s.Config.RejectUnknownPorts = false
+			s.Config = s.Config.WithMode(proxy.IPTables)
 			plan, problems := s.Plan()
 			if len(problems) > 0 {
 				t.Error(story.Problems(problems))

@@ -25,8 +25,8 @@ func local(plan *proxy.Plan) func(netip.Addr) bool {
 func TestStories(t *testing.T) {
 	for _, s := range stories(t) {
 		t.Run(s.Path, func(t *testing.T) {
+			s.Config = s.Config.WithMode(proxy.NFTables)
 			plan, _ := s.Plan()
-			plan.Config.LocalhostNodePorts = false // this mode has none
 			p := nftables.Compile(nil, plan)
 			base := nftables.Compile(nil, &proxy.Plan{Config: plan.Config})
 			s.Check(t, "nft-base", base.Text())

@@ -21,7 +21,8 @@ func iptablesMode(variant kernel.Variant) mode {
 	return mode{
 		name: "iptables-" + string(variant),
 		settings: func(c *proxy.Config) {
-			c.LocalhostNodePorts, c.RejectUnknownPorts, c.ServiceCIDRs = true, false, nil
+			c.LocalhostNodePorts, c.ServiceCIDRs = true, nil
+			*c = c.WithMode(proxy.IPTables)
 		},
 		open: func(t *testing.T, node *netlab.Host) loop.Backend {
 			t.Helper()

@@ -16,7 +16,7 @@ import (
 func nftablesMode() mode {
 	return mode{
 		name:     "nftables",
-		settings: func(c *proxy.Config) { c.LocalhostNodePorts = false },
+		settings: func(c *proxy.Config) { *c = c.WithMode(proxy.NFTables) },
 		open: func(_ *testing.T, node *netlab.Host) loop.Backend {
 			return loop.NewNFTables(kernel.NewNFTables(node.NS()))
 		},

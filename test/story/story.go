@@ -53,6 +53,8 @@ type Settings struct {
 	ServiceCIDRs       []string `json:"serviceCIDRs"`
 	ProxyName          string   `json:"proxyName"`
 	APIServers         []string `json:"apiServers"`
+	Mode               string   `json:"mode"`
+	Scheduler          string   `json:"scheduler"`
 }
 
 // Glob loads every story that matches, and fails when none does.
@@ -117,7 +119,7 @@ func Parse(path string, data []byte) (*Story, error) {
 // Config turns the settings into the plan's.
 func (s Settings) Config() (proxy.Config, error) {
 	c := proxy.Config{Node: s.Node, MasqueradeAll: s.MasqueradeAll, MasqueradeBit: 14, LocalhostNodePorts: s.LocalhostNodePorts,
-		RejectUnknownPorts: s.RejectUnknownPorts, ProxyName: s.ProxyName}
+		RejectUnknownPorts: s.RejectUnknownPorts, ProxyName: s.ProxyName, Mode: proxy.Mode(s.Mode), Scheduler: proxy.Scheduler(s.Scheduler)}
 	c.Detector.Mode, c.Detector.Interface = proxy.DetectMode(s.DetectMode), s.DetectInterface
 	if len(s.NodePortAddresses) == 1 && s.NodePortAddresses[0] == "primary" {
 		c.NodePortAddresses.Primary, s.NodePortAddresses = true, nil
@@ -155,7 +157,7 @@ func (s Settings) Config() (proxy.Config, error) {
 	return c, err
 }
 
-// parsePackets reads lines `tcp SRC > DST:PORT [in IFACE] [local]`.
+// parsePackets reads lines `tcp SRC > DST:PORT [in IFACE] [local] [socket]`.
 func parsePackets(text string) ([]packet.Packet, error) {
 	var out []packet.Packet
 	for _, line := range strings.Split(text, "\n") {
@@ -174,7 +176,7 @@ func parsePackets(text string) ([]packet.Packet, error) {
 
 func parsePacket(f []string) (p packet.Packet, err error) {
 	if len(f) < 4 || f[2] != ">" {
-		return p, fmt.Errorf("want `tcp SRC > DST:PORT [in IFACE] [local]`")
+		return p, fmt.Errorf("want `tcp SRC > DST:PORT [in IFACE] [local] [socket]`")
 	}
 	if p.Proto, err = packet.ParseProtocol(f[0]); err != nil {
 		return p, err
@@ -188,7 +190,9 @@ func parsePacket(f []string) (p packet.Packet, err error) {
 	for i := 4; i < len(f); i++ {
 		switch {
 		case f[i] == "local":
-			p.Local = true
+			p.Local, p.OnNode = true, true
+		case f[i] == "socket": // of a pod of this node
+			p.OnNode = true
 		case f[i] == "in" && i+1 < len(f):
 			i++
 			p.In = f[i]
@@ -296,8 +300,11 @@ func describe(p packet.Packet) string {
 	if p.In != "" {
 		s += " in " + p.In
 	}
-	if p.Local {
+	switch {
+	case p.Local:
 		s += " local"
+	case p.OnNode:
+		s += " socket"
 	}
 	return s
 }

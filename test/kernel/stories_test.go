@@ -5,11 +5,7 @@ package kernel_test
 
 import (
 	"context"
-	"fmt"
-	"net/netip"
 	"os"
-	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -95,86 +91,16 @@ func apply(t *testing.T, b loop.Backend, plan *proxy.Plan) {
 // sendAll sends the packets side by side: most of the time is waiting for silence.
 func sendAll(t *testing.T, lab *netlab.Lab, plan *proxy.Plan, packets []packet.Packet) {
 	t.Helper()
-	var wg sync.WaitGroup
-	for _, p := range packets {
-		want := plan.Answer(p)
-		if want.Affinity {
-			wg.Wait() // what a client learns must not race
-			checkPacket(t, lab, p, want)
-			continue
-		}
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			checkPacket(t, lab, p, want)
-		}()
-	}
-	wg.Wait()
-}
-
-// checkPacket sends p until every choice of the verdict was seen, or once when there is
-// none.
-func checkPacket(t *testing.T, lab *netlab.Lab, p packet.Packet, want packet.Verdict) {
-	t.Helper()
-	if why := cannotSend(lab, p); why != "" {
-		t.Logf("%s: not sent: %s", p, why)
-		return
-	}
-	if want.Action != packet.Forward {
-		wait := silence
-		if want.Action == packet.Reject {
-			wait = answer
-		}
-		o, err := lab.Send(p, wait)
-		if err != nil || !agrees(want, p, o) {
-			t.Errorf("%s: %s (%v), want %s", p, o, err, want)
-		}
-		return
-	}
-	seen := map[netip.AddrPort]bool{}
-	for try := range 40 * len(want.Choices) {
-		o, err := lab.Send(p, answer)
-		if err != nil || !agrees(want, p, o) {
-			t.Errorf("%s, try %d: %s (%v), want %s", p, try+1, o, err, want)
+	sticky := func(i int) bool { return plan.Answer(packets[i]).Affinity }
+	lab.CheckAll(len(packets), sticky, func(i int) {
+		p := packets[i]
+		if why := lab.CannotSend(p); why != "" {
+			t.Logf("%s: not sent: %s", p, why)
 			return
 		}
-		seen[o.Endpoint] = true
-		if want.Affinity && try == 4 || len(seen) == len(want.Choices) && !want.Affinity {
-			break
+		want := plan.Answer(p)
+		if err := lab.Check(p, want); err != nil {
+			t.Errorf("%s: %v, want %s", p, err, want)
 		}
-	}
-	if n := len(seen); want.Affinity && n != 1 || !want.Affinity && n != len(want.Choices) {
-		t.Errorf("%s: reached %d endpoints of %s", p, n, want)
-	}
-}
-
-// agrees tells whether what was seen is in the verdict.
-func agrees(want packet.Verdict, p packet.Packet, o netlab.Observation) bool {
-	switch want.Action {
-	case packet.Forward:
-		return o.Reached() && slices.ContainsFunc(want.Choices, func(c packet.Choice) bool {
-			// The node masquerades its own packets to the address they have already.
-			return c.Endpoint == o.Endpoint && (c.Masquerade == (o.Source != p.Src) || p.Local)
-		})
-	case packet.Reject:
-		return o.Refused
-	case packet.Drop:
-		return !o.Reached() && !o.Refused && o.NoRoute == ""
-	}
-	// Nobody's packet: it may find the address itself, and nobody else.
-	return !o.Reached() || o.Endpoint == p.Dst && o.Source == p.Src
-}
-
-func cannotSend(lab *netlab.Lab, p packet.Packet) string {
-	switch {
-	case p.Proto == packet.SCTP:
-		return "this kernel may have no SCTP sockets"
-	case p.Local && lab.Host(p.Src) != lab.Node && !p.Src.IsLoopback():
-		return "the node has no such address"
-	case !p.Local && lab.Host(p.Src) == nil:
-		return fmt.Sprintf("nobody can have the address %s", p.Src)
-	case !p.Local && lab.Host(p.Src) == lab.Node:
-		return "only a forged packet comes to the node from its own address"
-	}
-	return ""
+	})
 }

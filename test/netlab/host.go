@@ -1,6 +1,7 @@
 package netlab
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -140,6 +141,55 @@ func (h *Host) addAddr(link netlink.Link, p netip.Prefix, scope int) error {
 		a.Flags, a.Scope = unix.IFA_F_NODAD, 0
 	}
 	return h.nl.AddrAdd(link, a)
+}
+
+// gateway gives the node's end of a cable the addresses that its hosts send to.
+func (h *Host) gateway(near netlink.Link) error {
+	for _, gw := range []string{gateway4, gateway6} {
+		if err := h.addAddr(near, netip.MustParsePrefix(gw), unix.RT_SCOPE_LINK); err != nil {
+			return fmt.Errorf("gateway address: %w", err)
+		}
+	}
+	return nil
+}
+
+// bridge makes the interface that pods stand behind. What it carries between them is
+// not shown to iptables as well, as on nodes that route.
+func (h *Host) bridge(name string) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = name
+	if err := h.nl.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
+		return fmt.Errorf("%s: bridge %s: %w", h.Name, name, err)
+	}
+	link, err := h.up(name)
+	if err != nil {
+		return err
+	}
+	err = h.Do(func() error {
+		for _, tables := range []string{"iptables", "ip6tables"} {
+			err := os.WriteFile("/proc/sys/net/bridge/bridge-nf-call-"+tables, []byte("0"), 0)
+			if err != nil && !errors.Is(err, os.ErrNotExist) {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return h.gateway(link)
+}
+
+// port makes an interface one of the bridge's, and lets a pod behind it reach itself.
+func (h *Host) port(near netlink.Link, bridge string) (netlink.Link, error) {
+	link, err := h.nl.LinkByName(bridge)
+	if err != nil {
+		return nil, fmt.Errorf("bridge %s: %w", bridge, err)
+	}
+	if err := h.nl.LinkSetMaster(near, link); err != nil {
+		return nil, fmt.Errorf("bridge %s: %w", bridge, err)
+	}
+	return link, h.nl.LinkSetHairpin(near, true)
 }
 
 // defaultVia sends what the node has no route for to the first of the clients of each

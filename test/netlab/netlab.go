@@ -22,6 +22,8 @@ type Layout struct {
 	NodeAddrs []netip.Addr
 	// Pods are the node's pods, a namespace each.
 	Pods []Pod
+	// Bridge, when set, is the node's interface with all pods behind it.
+	Bridge string
 	// Remote are the addresses of pods on other nodes, a namespace each: in one they
 	// would answer each other past the node.
 	Remote []netip.Addr
@@ -78,11 +80,16 @@ func (lab *Lab) build(l Layout) error {
 	if lab.Node, err = newHost("node", l.NodeAddrs, true); err != nil {
 		return err
 	}
-	if lab.Clients, err = lab.attach("client", "client", l.Clients); err != nil {
+	if lab.Clients, err = lab.attach("client", "client", "", l.Clients); err != nil {
 		return err
 	}
+	if l.Bridge != "" {
+		if err := lab.Node.bridge(l.Bridge); err != nil {
+			return err
+		}
+	}
 	for i, a := range l.Remote {
-		h, err := lab.attach("remote pod "+a.String(), fmt.Sprintf("far%d", i), []netip.Addr{a})
+		h, err := lab.attach("remote pod "+a.String(), fmt.Sprintf("far%d", i), "", []netip.Addr{a})
 		if err != nil {
 			return err
 		}
@@ -93,7 +100,7 @@ func (lab *Lab) build(l Layout) error {
 		if iface == "" {
 			iface = fmt.Sprintf("pod%d", i)
 		}
-		h, err := lab.attach(fmt.Sprintf("pod %v", p.Addrs), iface, p.Addrs)
+		h, err := lab.attach(fmt.Sprintf("pod %v", p.Addrs), iface, l.Bridge, p.Addrs)
 		if err != nil {
 			return err
 		}
@@ -110,51 +117,59 @@ func (lab *Lab) build(l Layout) error {
 	return nil
 }
 
-// attach makes a host and a cable between it and the node. Everything the host sends
-// goes to the node; the node sends each of addrs down the cable.
-func (lab *Lab) attach(name, iface string, addrs []netip.Addr) (*Host, error) {
+// attach makes a host and a cable between it and the node, or the node's bridge when one
+// is named. Everything the host sends goes to the node; the node sends each of addrs
+// down the cable.
+func (lab *Lab) attach(name, iface, bridge string, addrs []netip.Addr) (*Host, error) {
 	h, err := newHost(name, nil, false)
 	if err != nil {
 		return nil, err
 	}
-	fail := func(what string, err error) (*Host, error) {
+	if err := lab.cable(h, iface, bridge, addrs); err != nil {
 		h.close()
-		return nil, fmt.Errorf("%s: %s: %w", name, what, err)
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
+	return h, nil
+}
+
+func (lab *Lab) cable(h *Host, iface, bridge string, addrs []netip.Addr) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = iface
 	veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(h.ns))}
 	if err := lab.Node.nl.LinkAdd(veth); err != nil {
-		return fail("cable "+iface, err)
+		return fmt.Errorf("cable %s: %w", iface, err)
 	}
 	near, err := lab.Node.up(iface)
 	if err != nil {
-		return fail("node's end", err)
+		return err
 	}
 	far, err := h.up("eth0")
 	if err != nil {
-		return fail("its end", err)
+		return err
 	}
-	for _, gw := range []string{gateway4, gateway6} {
-		if err := lab.Node.addAddr(near, netip.MustParsePrefix(gw), unix.RT_SCOPE_LINK); err != nil {
-			return fail("gateway address", err)
-		}
+	if bridge != "" {
+		near, err = lab.Node.port(near, bridge)
+	} else {
+		err = lab.Node.gateway(near)
+	}
+	if err != nil {
+		return err
 	}
 	for _, a := range addrs {
 		if err := h.addAddr(far, netip.PrefixFrom(a, a.BitLen()), unix.RT_SCOPE_UNIVERSE); err != nil {
-			return fail("address "+a.String(), err)
+			return fmt.Errorf("address %s: %w", a, err)
 		}
 		if err := lab.Node.nl.RouteAdd(&netlink.Route{LinkIndex: near.Attrs().Index, Dst: ipNet(netip.PrefixFrom(a, a.BitLen())), Scope: unix.RT_SCOPE_LINK}); err != nil {
-			return fail("route to "+a.String(), err)
+			return fmt.Errorf("route to %s: %w", a, err)
 		}
 	}
 	for _, gw := range []string{gateway4, gateway6} {
 		ip := net.IP(netip.MustParsePrefix(gw).Addr().AsSlice())
 		if err := h.nl.RouteAdd(&netlink.Route{LinkIndex: far.Attrs().Index, Gw: ip, Flags: int(netlink.FLAG_ONLINK)}); err != nil {
-			return fail("default route", err)
+			return fmt.Errorf("default route: %w", err)
 		}
 	}
-	return h, nil
+	return nil
 }
 
 func ipNet(p netip.Prefix) *net.IPNet {

@@ -1,0 +1,145 @@
+package matrix
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"fairway/packet"
+	"fairway/proxy"
+	"fairway/test/netlab"
+)
+
+// TestPackets sends real packets through every mode's rules in a lab of namespaces, in
+// cells in which any three values meet (any two in short mode).
+func TestPackets(t *testing.T) {
+	if err := netlab.Missing(); err != nil {
+		if os.Getenv("FAIRWAY_REQUIRE_KERNEL") == "1" {
+			t.Fatalf("FAIRWAY_REQUIRE_KERNEL=1, but %v", err)
+		}
+		t.Skip(err)
+	}
+	strength := 3
+	if testing.Short() {
+		strength = 2
+	}
+	groups := byNode(rowsOf(cover(sizes(), strength, sendable)))
+	for _, m := range modes() {
+		t.Run(m.name, func(t *testing.T) {
+			start, sent := time.Now(), 0
+			fates := map[packet.Action]int{}
+			for _, g := range groups {
+				sent += runGroup(t, m, &g, fates)
+			}
+			t.Logf("%s: %d cells sent as packets on %d nodes in %.1f s: %d forwarded, %d rejected, %d dropped, %d passed", m.name, sent, len(groups),
+				time.Since(start).Seconds(), fates[packet.Forward], fates[packet.Reject], fates[packet.Drop], fates[packet.Pass])
+		})
+	}
+}
+
+// runGroup makes one node and sends the packets of all its cells.
+func runGroup(t *testing.T, m mode, g *group, fates map[packet.Action]int) int {
+	snap, problems := snapshot(g.variants)
+	plan, more := proxy.New(nil, snap, g.node.config(m.proxy))
+	if problems = append(problems, more...); len(problems) > 0 {
+		t.Fatalf("%s: %v", g.node, problems)
+	}
+	lab, err := netlab.New(g.node.layout())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lab.Close()
+	b, stop, err := m.open(context.Background(), lab.Node)
+	if err != nil {
+		t.Fatalf("%s: %v", g.node, err)
+	}
+	defer stop()
+	if problems, err := b.Apply(context.Background(), plan); err != nil || len(problems) > 0 {
+		t.Fatalf("%s: %v %v", g.node, err, problems)
+	}
+	serve(t, lab, plan)
+	packets, wants := make([]packet.Packet, len(g.cells)), make([]packet.Verdict, len(g.cells))
+	for i, c := range g.cells {
+		packets[i] = g.packet(c)
+		wants[i] = plan.Answer(packets[i])
+		fates[wants[i].Action]++
+	}
+	lab.CheckAll(len(g.cells), func(i int) bool { return wants[i].Affinity }, func(i int) {
+		if why := lab.CannotSend(packets[i]); why != "" {
+			t.Errorf("%s: %s cannot be sent: %s", g.cells[i], packets[i], why)
+			return
+		}
+		if err := lab.Check(packets[i], wants[i]); err != nil {
+			t.Errorf("%s\n%s: %v\nplan: %s\n%s%s", g.cells[i], packets[i], err, wants[i], steps(wants[i]), m.explain(plan, packets[i]))
+		}
+	})
+	return len(g.cells)
+}
+
+// explain is how the mode's rules trace a packet.
+func (m mode) explain(plan *proxy.Plan, p packet.Packet) string {
+	for _, o := range modes() {
+		if o.proxy == m.proxy && o.rules != nil {
+			v := o.rules(plan).Trace(p, local(plan.Config))
+			return "rules: " + v.String() + "\n" + steps(v)
+		}
+	}
+	return ""
+}
+
+// layout is the lab of a node: its pods, another node with its pods, a client outside.
+func (n Node) layout() netlab.Layout {
+	l := netlab.Layout{
+		NodeAddrs: slices.Concat(node().both(), second().both()),
+		Pods:      []netlab.Pod{{Addrs: here().both()}, {Addrs: localPod().both()}},
+		Remote:    slices.Concat(there().both(), remotePod().both(), otherNode().both()),
+		// The node's default route leads to the first of each family.
+		Clients: append(addresses{"203.0.113.250", "2001:db8:113::250"}.both(), client().both()...),
+	}
+	if n.Detect == DetectBridge {
+		l.Bridge = bridgeName
+	}
+	return l
+}
+
+// serve starts a server on every endpoint the plan speaks of.
+func serve(t *testing.T, lab *netlab.Lab, plan *proxy.Plan) {
+	t.Helper()
+	type server struct {
+		proto packet.Protocol
+		addr  netip.AddrPort
+	}
+	done := map[server]bool{}
+	for _, sp := range plan.Ports {
+		for _, e := range slices.Concat(sp.Cluster, sp.Local) {
+			s := server{sp.Proto, e.Addr}
+			if done[s] || sp.Proto == packet.SCTP {
+				continue
+			}
+			done[s] = true
+			if err := lab.Serve(sp.Proto, e.Addr); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// TestNodesDiffer: the cells come to every kind of node, and to each kind of packet on
+// the wire.
+func TestNodesDiffer(t *testing.T) {
+	var all strings.Builder
+	for _, g := range byNode(rowsOf(cover(sizes(), 2, sendable))) {
+		all.WriteString(g.node.String() + "\n")
+	}
+	for _, words := range []string{detects, nodePorts} {
+		for _, w := range strings.Split(words, "|") {
+			if !strings.Contains(all.String(), w) {
+				t.Errorf("no node has %q", w)
+			}
+		}
+	}
+}

@@ -11,6 +11,9 @@ import (
 // Answer says what must happen to the first packet of a flow on this node. It is the
 // oracle for every backend: their Trace must give an equal Verdict.
 func (p *Plan) Answer(pkt packet.Packet) packet.Verdict {
+	if pkt.Proto == packet.SCTP && p.Config.Mode.Traits().NoSCTP {
+		return packet.Verdict{Action: packet.Pass, Steps: []packet.Step{step("services", "this mode serves no SCTP")}}
+	}
 	if sp, ok := p.index[frontKey{pkt.Dst.Addr(), pkt.Dst.Port(), pkt.Proto}]; ok {
 		return p.answerVIP(sp, pkt).Sorted()
 	}
@@ -92,7 +95,7 @@ func (p *Plan) answerExternal(sp *ServicePort, pkt packet.Packet) packet.Verdict
 		return p.forward(sp, sp.Cluster, pkt, true, "masquerade: externalTrafficPolicy Cluster")
 	}
 	switch {
-	case p.Config.Detector.Local(pkt):
+	case p.Config.Detector.Local(pkt) || p.atSocket(sp, pkt):
 		return p.forward(sp, sp.Cluster, pkt, false, "a pod of this node takes any endpoint, source kept")
 	case pkt.Local || p.isLocal(pkt.Src):
 		return p.forward(sp, sp.Cluster, pkt, true, "masquerade: the node itself takes any endpoint")
@@ -100,6 +103,22 @@ func (p *Plan) answerExternal(sp *ServicePort, pkt packet.Packet) packet.Verdict
 		return drop("externalTrafficPolicy", "Local, and no endpoint on this node")
 	}
 	return p.forward(sp, sp.Local, pkt, false, "externalTrafficPolicy Local keeps the source")
+}
+
+// atSocket tells whether the socket is led to its endpoint when it connects. Two kinds of
+// a pod's packets are translated on the way even in a mode that does: datagrams, whose
+// connected socket could never be led elsewhere once its endpoint is gone, and what goes
+// to an address with source ranges, for a socket does not know its source yet.
+func (p *Plan) atSocket(sp *ServicePort, pkt packet.Packet) bool {
+	switch {
+	case !p.Config.Mode.Traits().SocketLevel:
+		return false
+	case pkt.Local:
+		return true
+	}
+	dst := pkt.Dst.Addr()
+	ranges := sp.Restricted && dst != sp.ClusterIP && slices.Contains(sp.LoadBalancerIPs, dst)
+	return pkt.OnNode && pkt.Proto == packet.TCP && !ranges
 }
 
 func (p *Plan) answerUnknown(pkt packet.Packet) packet.Verdict {
@@ -126,10 +145,9 @@ func drop(where, what string) packet.Verdict {
 }
 
 func (p *Plan) forward(sp *ServicePort, to []Endpoint, pkt packet.Packet, masq bool, why string) packet.Verdict {
-	traits := p.Config.Mode.Traits()
-	socket := traits.SocketLevel && (pkt.OnNode || pkt.Local)
+	socket := p.atSocket(sp, pkt)
 	switch {
-	case traits.HidesSource:
+	case p.Config.Mode.Traits().HidesSource:
 		masq, why = true, "the connection to the endpoint is the proxy's own"
 	case socket:
 		masq, why = false, "a socket of this node connects to the endpoint itself"

@@ -35,6 +35,8 @@ type Traits struct {
 	// SocketLevel: sockets of this node are led to the endpoint when they connect, so
 	// that nothing is translated, and nobody masqueraded, on the way.
 	SocketLevel bool
+	// NoSCTP: SCTP is left alone.
+	NoSCTP bool
 }
 
 // Traits returns the mode's traits.
@@ -49,7 +51,7 @@ func (m Mode) Traits() Traits {
 		return Traits{RejectUnknownPorts: true, LocalhostNodePorts: true, HidesSource: true,
 			Schedulers: []Scheduler{RoundRobin, Random, LeastConn, SourceHash, Maglev}}
 	case EBPF:
-		return Traits{RejectUnknownPorts: true, PrimaryNodePorts: true, SocketLevel: true, Schedulers: []Scheduler{Random}}
+		return Traits{RejectUnknownPorts: true, PrimaryNodePorts: true, SocketLevel: true, NoSCTP: true, Schedulers: []Scheduler{Random, SourceHash, Maglev}}
 	}
 	return Traits{RejectUnknownPorts: true, PrimaryNodePorts: true, Schedulers: []Scheduler{Random}}
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"fairway/model"
+	"fairway/packet"
 )
 
 // scheduler is the one a Service gets: its own annotation's, else the node's, else the
@@ -24,9 +25,10 @@ func (c Config) scheduler(svc *model.Service) (_ Scheduler, refused string) {
 	return byDefault, asked
 }
 
-// schedulerProblems tells each Service once what its scheduler became.
+// schedulerProblems tells each Service once what its scheduler became, and which of its
+// ports the mode cannot serve.
 func (p *Plan) schedulerProblems() []model.Problem {
-	var out []model.Problem
+	out := p.protocolProblems()
 	var last model.Name
 	for _, sp := range p.Ports {
 		if sp.refused == "" || sp.Service == last {
@@ -46,4 +48,18 @@ func (m Mode) schedulerNames() string {
 		names = append(names, string(s))
 	}
 	return strings.Join(names, ", ")
+}
+
+func (p *Plan) protocolProblems() []model.Problem {
+	var out []model.Problem
+	if !p.Config.Mode.Traits().NoSCTP {
+		return nil
+	}
+	for _, sp := range p.Ports {
+		if sp.Proto == packet.SCTP {
+			out = append(out, model.Problem{Object: sp.Ref(), Field: "spec.ports", Reason: "ProtocolNotServed",
+				Message: fmt.Sprintf("port %d/sctp: mode %s serves TCP and UDP; modes nftables, iptables and ipvs have SCTP too", sp.Port, p.Config.Mode)})
+		}
+	}
+	return out
 }

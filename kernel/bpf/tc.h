@@ -1,0 +1,331 @@
+/* The doors of the node: every packet that arrives on an interface or leaves by one. As
+ * the kernel's own translation does, the destination changes when a packet arrives, so
+ * that it is routed, and filtered, as what it is; the source changes when it leaves. For
+ * a connection from c to the frontend V that goes to the endpoint e there are
+ *
+ *   in   c > V   becomes  c' > e     c' has another port when c's is taken
+ *   out  e > c'  becomes  V > c
+ *
+ * and, when it is masqueraded as the node n,
+ *
+ *   out  c' > e  becomes  n > e      made when the first packet leaves, and then
+ *   in   e > n   becomes  e > c'
+ */
+#ifndef FAIRWAY_TC_H
+#define FAIRWAY_TC_H
+
+#include "packet.h"
+#include "reject.h"
+
+#define UDP_IDLE 120	 /* seconds; nf_conntrack_udp_timeout_stream */
+#define TCP_IDLE 86400	 /* nf_conntrack_tcp_timeout_established of kube-proxy */
+#define FIRST_PORT 61000 /* above the default ip_local_port_range */
+#define PORTS (65536 - FIRST_PORT)
+#define LOWER_PORT 16384 /* when those are taken: below it, and below most node ports */
+#define LOWER_PORTS (30000 - LOWER_PORT)
+
+inline_ int idle(const struct flow *f, __u8 proto)
+{
+	return now() - f->seen > (proto == IPPROTO_TCP ? TCP_IDLE : UDP_IDLE);
+}
+
+inline_ int over(const struct flow *f, __u8 proto)
+{
+	return f->flags & FLOW_CLOSING || idle(f, proto);
+}
+
+inline_ void turned(struct tuple *back, const struct flow *f, __u8 proto, __u8 door)
+{
+	back->src = f->dst;
+	back->dst = f->src;
+	back->sport = f->dport;
+	back->dport = f->sport;
+	back->proto = proto;
+	back->door = door;
+}
+
+inline_ void touch(struct __sk_buff *skb, struct pkt *p, struct flow *f)
+{
+	struct count *c;
+	__u32 t = now();
+
+	if (f->seen != t)
+		f->seen = t;
+	if (p->tcp_flags & (TCP_FIN | TCP_RST))
+		f->flags |= FLOW_CLOSING;
+	if (!f->service)
+		return;
+	c = bpf_map_lookup_elem(&counts, &f->service);
+	if (!c)
+		return;
+	if (f->flags & FLOW_REPLY)
+		c->bytes_out += skb->len - p->l3;
+	else
+		c->bytes_in += skb->len - p->l3;
+}
+
+inline_ int from_pod(struct __sk_buff *skb, const struct settings *s, struct pkt *p)
+{
+	__u32 ifindex = skb->ifindex;
+	struct nic *n;
+
+	if (!(s->flags & SET_BY_LINK))
+		return within(&p->t.src, &s->pods[p->v6 & 1]);
+	n = bpf_map_lookup_elem(&nics, &ifindex);
+	return n && n->flags & NIC_POD;
+}
+
+/* Who may go where: pool 0 in pk is drop. */
+static __noinline int decide(struct __sk_buff *skb, struct pkt *p, struct pick *pk, int *masq)
+{
+	const struct settings *s = get_settings();
+	const struct frontend *f;
+	int pod;
+
+	if (!p || !pk || !masq || !s)
+		return PASS;
+	f = find_frontend(&p->t.dst, p->t.dport, p->t.proto);
+	if (!f)
+		return unknown(s, &p->t.dst);
+	if (f->flags & FE_REJECT)
+		return REJECT;
+	if (f->flags & FE_RESTRICTED && !in_ranges(f->service, &p->t.src) &&
+	    !(f->flags & FE_ADMIT_SELF && same(&p->t.src, &p->t.dst)))
+		return DROP;
+	pod = from_pod(skb, s, p);
+	pk->pool = f->near;
+	*masq = 0;
+	if (f->flags & FE_INTERNAL) {
+		*masq = s->flags & SET_MASQUERADE_ALL || (s->flags & (SET_DETECT << (p->v6 & 1)) && !pod);
+	} else if (!(f->flags & FE_LOCAL)) {
+		*masq = 1;
+	} else if (!pod) {
+		if (node_flags(&p->t.src) & NODE_LOCAL)
+			*masq = 1;
+		else
+			pk->pool = f->far;
+	}
+	pk->service = f->service;
+	pk->affinity = f->affinity;
+	pk->client = p->t.src;
+	pk->by_hash = 1;
+	if (f->flags & FE_BY_CLIENT)
+		pk->hash = hash_client(&p->t.src);
+	else if (!(f->flags & FE_INTERNAL) && !pod)
+		pk->hash = hash_flow(&p->t);
+	else
+		pk->by_hash = 0;
+	return pk->pool ? FORWARD : DROP;
+}
+
+/* Remembers a new connection from p to the endpoint in pk; returns what its packets are
+ * turned into in go. */
+static __noinline int begin(struct pkt *p, struct pick *pk, struct flow *go, int masq)
+{
+	struct flow back = {.src = p->t.dst, .dst = p->t.src, .sport = p->t.dport, .dport = p->t.sport, .flags = FLOW_REPLY};
+	struct tuple t = {};
+	struct flow *old;
+	int taken = 1;
+
+	if (!pk || !go)
+		return -1;
+	go->src = p->t.src;
+	go->sport = p->t.sport;
+	go->dst = pk->ep.addr;
+	go->dport = pk->ep.port;
+	go->flags = 0;
+	go->zero = 0;
+	go->service = back.service = pk->service;
+	go->seen = back.seen = now();
+	if (same(&go->src, &go->dst))
+		masq = 1; /* the endpoint itself: it must not answer itself */
+	for (int i = 0; i < 4 && taken; i++) {
+		if (i)
+			go->sport = bpf_htons(FIRST_PORT + bpf_get_prandom_u32() % PORTS);
+		turned(&t, go, p->t.proto, OUT);
+		old = bpf_map_lookup_elem(&flows, &t);
+		taken = old && !over(old, p->t.proto) &&
+			!(old->sport == back.sport && old->dport == back.dport && same(&old->src, &back.src));
+		if (masq && go->sport == go->dport && same(&go->src, &go->dst))
+			taken = 1;
+	}
+	if (bpf_map_update_elem(&flows, &t, &back, BPF_ANY) || bpf_map_update_elem(&flows, &p->t, go, BPF_ANY))
+		return -1;
+	t.src = go->src;
+	t.dst = go->dst;
+	t.sport = go->sport;
+	t.dport = go->dport;
+	if (!masq) {
+		bpf_map_delete_elem(&flows, &t);
+		return 0;
+	}
+	back = *go;
+	back.flags = FLOW_PENDING;
+	back.service = 0;
+	return bpf_map_update_elem(&flows, &t, &back, BPF_ANY);
+}
+
+/* Tells whether a packet goes on with a known flow. A new connection does only as long
+ * as its endpoint is still one. */
+inline_ int goes_on(struct __sk_buff *skb, struct pkt *p, struct flow *f)
+{
+	struct tuple t = {};
+	struct flow *back;
+	struct pick pk = {};
+	int masq;
+
+	if (!f->service) /* a masqueraded reply */
+		return 1;
+	if (p->t.proto == IPPROTO_UDP) {
+		if (!idle(f, IPPROTO_UDP))
+			return 1;
+		turned(&t, f, IPPROTO_UDP, OUT);
+		back = bpf_map_lookup_elem(&flows, &t);
+		return back && !idle(back, IPPROTO_UDP);
+	}
+	if (!(p->tcp_flags & TCP_SYN) || p->tcp_flags & TCP_ACK)
+		return 1;
+	if (f->flags & FLOW_CLOSING)
+		return 0;
+	pk.ep.addr = f->dst;
+	pk.ep.port = f->dport;
+	return decide(skb, p, &pk, &masq) == FORWARD && is_member(pk.pool, &pk.ep);
+}
+
+inline_ int arrive_error(struct __sk_buff *skb, struct pkt *p, __u8 door)
+{
+	struct tuple outer;
+	struct flow *f, copy;
+	__u32 inner;
+
+	if (read_error(skb, p, &outer, &inner))
+		return TC_PASS;
+	p->t.door = door;
+	f = bpf_map_lookup_elem(&flows, &p->t);
+	if (!f || f->flags & FLOW_PENDING)
+		return TC_PASS;
+	copy = *f;
+	rewrite_error(skb, p, &copy, &outer, inner);
+	return TC_PASS;
+}
+
+inline_ __u32 ip_offset(struct __sk_buff *skb)
+{
+	__u32 ifindex = skb->ifindex;
+	struct nic *n = bpf_map_lookup_elem(&nics, &ifindex);
+
+	return n && n->flags & NIC_NO_MAC ? 0 : ETH_HLEN;
+}
+
+inline_ int arrive(struct __sk_buff *skb)
+{
+	struct pick pk = {};
+	struct pkt p = {};
+	struct flow *f, go = {};
+	int masq = 0;
+
+	if (read_packet(skb, &p, ip_offset(skb)))
+		return TC_PASS;
+	if (p.t.proto == IPPROTO_ICMP || p.t.proto == IPPROTO_ICMPV6)
+		return arrive_error(skb, &p, IN);
+	if (read_transport(skb, &p))
+		return TC_PASS;
+	f = bpf_map_lookup_elem(&flows, &p.t);
+	if (f && goes_on(skb, &p, f)) {
+		touch(skb, &p, f);
+		go = *f;
+		rewrite(skb, &p, &go);
+		return TC_PASS;
+	}
+	switch (decide(skb, &p, &pk, &masq)) {
+	case PASS:
+		return TC_PASS;
+	case REJECT:
+		return send_refusal(skb, &p);
+	case DROP:
+		return TC_DROP;
+	}
+	if (choose(&pk) || begin(&p, &pk, &go, masq))
+		return TC_DROP;
+	count_connection(pk.service);
+	rewrite(skb, &p, &go);
+	return TC_PASS;
+}
+
+/* Chooses the address and a free port a connection leaves the node with. */
+static __noinline int masquerade(struct __sk_buff *skb, struct pkt *p, struct flow *f)
+{
+	const struct settings *s = get_settings();
+	__u32 ifindex = skb->ifindex, seed = bpf_get_prandom_u32(), port;
+	struct flow reply = {.seen = now()}, *old;
+	struct tuple t = {.proto = p->t.proto, .door = IN};
+	struct nic *n = bpf_map_lookup_elem(&nics, &ifindex);
+	int done = 0;
+
+	if (!f || !s)
+		return -1;
+	t.src = reply.src = p->t.dst;
+	t.sport = reply.sport = p->t.dport;
+	reply.dst = p->t.src;
+	reply.dport = p->t.sport;
+	t.dst = s->primary[p->v6 & 1];
+	if (n && !is_zero(&n->masquerade[p->v6 & 1]))
+		t.dst = n->masquerade[p->v6 & 1];
+	if (is_zero(&t.dst))
+		return -1;
+	for (int i = 0; i < 16 && !done; i++) {
+		port = i < 8 ? FIRST_PORT + (seed + i * 577) % PORTS : LOWER_PORT + (seed + i * 1733) % LOWER_PORTS;
+		t.dport = bpf_htons(port);
+		if (!bpf_map_update_elem(&flows, &t, &reply, BPF_NOEXIST)) {
+			done = 1;
+			continue;
+		}
+		old = bpf_map_lookup_elem(&flows, &t);
+		if (old && over(old, p->t.proto))
+			done = !bpf_map_update_elem(&flows, &t, &reply, BPF_ANY);
+	}
+	if (!done)
+		return -1;
+	f->src = t.dst;
+	f->sport = t.dport;
+	asm volatile("" ::: "memory");
+	f->flags &= ~FLOW_PENDING;
+	return 0;
+}
+
+inline_ int leave(struct __sk_buff *skb)
+{
+	struct pkt p = {};
+	struct flow *f, go;
+
+	if (read_packet(skb, &p, ip_offset(skb)))
+		return TC_PASS;
+	if (p.t.proto == IPPROTO_ICMP || p.t.proto == IPPROTO_ICMPV6)
+		return arrive_error(skb, &p, OUT);
+	if (read_transport(skb, &p))
+		return TC_PASS;
+	p.t.door = OUT;
+	f = bpf_map_lookup_elem(&flows, &p.t);
+	if (!f)
+		return TC_PASS;
+	if (f->flags & FLOW_PENDING && masquerade(skb, &p, f))
+		return TC_DROP;
+	touch(skb, &p, f);
+	go = *f;
+	rewrite(skb, &p, &go);
+	return TC_PASS;
+}
+
+SEC("tc")
+int fw_arrive(struct __sk_buff *skb)
+{
+	return arrive(skb);
+}
+
+SEC("tc")
+int fw_leave(struct __sk_buff *skb)
+{
+	return leave(skb);
+}
+
+#endif

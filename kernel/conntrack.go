@@ -31,27 +31,33 @@ const (
 )
 
 // DeleteFlows makes conntrack forget UDP flows in the current network namespace and
-// returns how many. The table is read once per family as a stream, so its size costs
-// time but no memory; a flow that ended meanwhile is no error.
+// returns how many. A flow that ended meanwhile is no error.
 func DeleteFlows(ctx context.Context, flows []proxy.Flow) (int, error) {
+	n4, err4 := DeleteFlowsOf(ctx, flows, false)
+	n6, err6 := DeleteFlowsOf(ctx, flows, true)
+	return n4 + n6, errors.Join(err4, err6)
+}
+
+// DeleteFlowsOf is DeleteFlows for one family. The table is read once as a stream, so its
+// size costs time but no memory.
+func DeleteFlowsOf(ctx context.Context, flows []proxy.Flow, v6 bool) (int, error) {
 	local, err := LocalAddrs()
 	if err != nil {
 		return 0, err
 	}
-	total := 0
-	var errs []error
-	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		m := newFlowMatcher(flows, local, family == unix.AF_INET6)
-		if len(m.keep) == 0 {
-			continue
-		}
-		n, err := m.delete(ctx, family)
-		total += n
-		if err != nil {
-			errs = append(errs, fmt.Errorf("conntrack: %w", err))
-		}
+	m := newFlowMatcher(flows, local, v6)
+	if len(m.keep) == 0 {
+		return 0, nil
 	}
-	return total, errors.Join(errs...)
+	family := uint8(unix.AF_INET)
+	if v6 {
+		family = unix.AF_INET6
+	}
+	n, err := m.delete(ctx, family)
+	if err != nil {
+		return n, fmt.Errorf("conntrack: %w", err)
+	}
+	return n, nil
 }
 
 // flowMatcher finds the flows to delete: by original destination, less those answered

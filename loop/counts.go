@@ -16,3 +16,16 @@ type Count = proxy.Count
 type Counter interface {
 	Counters(ctx context.Context) ([]Count, error)
 }
+
+// TableCount is how many rules stand in a table of iptables in one family, and how many of
+// them the last change wrote.
+type TableCount struct {
+	Table       string
+	IPv6        bool
+	Total, Last int
+}
+
+// TableCounter is a Backend that keeps tables of iptables. It is asked at scrape time.
+type TableCounter interface {
+	TableCounts() []TableCount
+}

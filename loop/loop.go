@@ -39,6 +39,13 @@ type Loop struct {
 	Observe Observer
 	// AuditEvery is the period of the comparison with the kernel; 0 is never.
 	AuditEvery time.Duration
+	// MinSync is the least time from the end of a pass to the next; LastRetry is how long
+	// at most a failed one waits for its next try (0: 30 s).
+	MinSync, LastRetry time.Duration
+	// BindAddr, when valid, is the node's primary address of its family.
+	BindAddr netip.Addr
+	// Standing are Problems of this node that are not a pass's own.
+	Standing func() []model.Problem
 
 	mu     sync.Mutex
 	latest input
@@ -47,6 +54,9 @@ type Loop struct {
 
 	snap atomic.Pointer[model.Snapshot]
 	plan atomic.Pointer[proxy.Plan]
+
+	changes changes
+	failed  bool // the last pass, so that the next one lists the kernel
 }
 
 type input struct {
@@ -65,8 +75,15 @@ type Stage interface {
 // Observer is told of each pass.
 type Observer interface {
 	Queued()
-	Applied(took time.Duration, plan *proxy.Plan)
-	Failed(err error)
+	// Changed is told how many Services and EndpointSlices differ from those in force,
+	// and how many of them no earlier pass has seen.
+	Changed(services, slices, newServices, newSlices int)
+	// Applied is told that the rules are in force. A full pass is one before which the
+	// kernel was listed: the first, and any after a failure.
+	Applied(took time.Duration, plan *proxy.Plan, full bool)
+	// Programmed is told the time from an endpoint's change to its rules in force.
+	Programmed(v6 bool, took time.Duration)
+	Failed(err error, full bool)
 	Drift(lines []string)
 }
 
@@ -128,10 +145,26 @@ func (l *Loop) Run(ctx context.Context) {
 		if l.pass(ctx) {
 			delay = firstRetry
 			retry.Stop()
-			continue
+		} else {
+			retry.Reset(delay)
+			delay = min(2*delay, cmpOr(l.LastRetry, lastRetry))
 		}
-		retry.Reset(delay)
-		delay = min(2*delay, lastRetry)
+		if !rest(ctx, l.MinSync) {
+			return
+		}
+	}
+}
+
+// rest waits, and tells whether ctx goes on.
+func rest(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
 	}
 }
 
@@ -157,10 +190,13 @@ func (l *Loop) pass(ctx context.Context) bool {
 	plan, more := proxy.New(old, snap, l.config(snap))
 	problems = append(problems, more...)
 	l.snap.Store(snap)
+	l.changes.see(in.objects, l.Observe)
 	if old != nil {
 		l.withdraw(snap, old)
 	}
-	refused, ok := l.apply(ctx, plan)
+	full := old == nil || l.failed
+	refused, ok := l.apply(ctx, plan, full)
+	l.failed = !ok
 	if !ok {
 		l.report(problems, refused)
 		return false
@@ -170,8 +206,9 @@ func (l *Loop) pass(ctx context.Context) bool {
 		problems = append(problems, s.Publish(ctx, snap, plan)...)
 	}
 	if l.Observe != nil {
-		l.Observe.Applied(time.Since(start), plan)
+		l.Observe.Applied(time.Since(start), plan, full)
 	}
+	l.changes.applied(time.Now(), l.Observe)
 	if l.AfterApply != nil {
 		l.AfterApply(old, plan)
 	}
@@ -190,7 +227,7 @@ func (l *Loop) withdraw(snap *model.Snapshot, old *proxy.Plan) {
 	}
 }
 
-func (l *Loop) apply(ctx context.Context, plan *proxy.Plan) ([]model.Problem, bool) {
+func (l *Loop) apply(ctx context.Context, plan *proxy.Plan, full bool) ([]model.Problem, bool) {
 	if l.Backend == nil {
 		return nil, true
 	}
@@ -198,7 +235,7 @@ func (l *Loop) apply(ctx context.Context, plan *proxy.Plan) ([]model.Problem, bo
 	if err != nil {
 		slog.Error("rules not applied; the last good ones stay in force", "mode", l.Backend.Mode(), "err", err)
 		if l.Observe != nil {
-			l.Observe.Failed(err)
+			l.Observe.Failed(err, full)
 		}
 		return problems, false
 	}
@@ -206,9 +243,13 @@ func (l *Loop) apply(ctx context.Context, plan *proxy.Plan) ([]model.Problem, bo
 }
 
 func (l *Loop) report(cluster, node []model.Problem) {
-	if l.Report != nil {
-		l.Report(cluster, node)
+	if l.Report == nil {
+		return
 	}
+	if l.Standing != nil {
+		node = slices.Concat(l.Standing(), node)
+	}
+	l.Report(cluster, node)
 }
 
 func (l *Loop) audit(ctx context.Context) {
@@ -240,6 +281,11 @@ func (l *Loop) config(snap *model.Snapshot) proxy.Config {
 			c.Detector.CIDRs = n.PodCIDRs
 		}
 	}
+	if l.BindAddr.IsValid() {
+		others := slices.DeleteFunc(slices.Clone(c.NodeIPs), func(a netip.Addr) bool { return a == l.BindAddr })
+		c.NodeIPs = append([]netip.Addr{l.BindAddr}, others...)
+	}
+	c.NodePortAddresses = withPrimary(c.NodePortAddresses, c.NodeIPs)
 	if l.LocalAddrs != nil {
 		addrs, err := l.LocalAddrs()
 		if err != nil {
@@ -248,4 +294,18 @@ func (l *Loop) config(snap *model.Snapshot) proxy.Config {
 		c.LocalAddrs = addrs
 	}
 	return c
+}
+
+// withPrimary writes the word primary out where it stands beside CIDRs.
+func withPrimary(n proxy.NodePortAddresses, nodeIPs []netip.Addr) proxy.NodePortAddresses {
+	if !n.Primary || len(n.CIDRs) == 0 {
+		return n
+	}
+	cidrs := slices.Clone(n.CIDRs)
+	for _, v6 := range []bool{false, true} {
+		if i := slices.IndexFunc(nodeIPs, func(a netip.Addr) bool { return a.Is6() == v6 && !a.IsLoopback() }); i >= 0 {
+			cidrs = append(cidrs, netip.PrefixFrom(nodeIPs[i], nodeIPs[i].BitLen()))
+		}
+	}
+	return proxy.NodePortAddresses{CIDRs: cidrs}
 }

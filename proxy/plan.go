@@ -46,6 +46,8 @@ type Config struct {
 	// Scheduler is the node's choice for Services that ask for none; empty is the
 	// mode's default.
 	Scheduler Scheduler
+	// NoExternalIPs leaves spec.externalIPs out (gate AllowServiceExternalIPs, KEP-5707).
+	NoExternalIPs bool
 	// ProxyName is the value of service.kubernetes.io/service-proxy-name served here.
 	ProxyName string
 }
@@ -270,7 +272,7 @@ func share(ports, old []*ServicePort) {
 
 // same tells whether what went into ServicePorts is unchanged.
 func (c Config) same(o Config) bool {
-	return c.Node == o.Node && c.ProxyName == o.ProxyName && c.Mode == o.Mode && c.Scheduler == o.Scheduler
+	return c.Node == o.Node && c.ProxyName == o.ProxyName && c.NoExternalIPs == o.NoExternalIPs && c.Mode == o.Mode && c.Scheduler == o.Scheduler
 }
 
 func healthCheck(svc *model.Service, node string) HealthCheck {
@@ -324,6 +326,9 @@ func (p *Plan) servicePort(svc *model.Service, port model.Port, vip netip.Addr) 
 		ExternalIPs: ofFamily(svc.ExternalIPs, v6), LoadBalancerIPs: lbIPs(svc, v6),
 		InternalLocal: svc.InternalLocal, ExternalLocal: svc.ExternalLocal, Affinity: svc.Affinity,
 		serviceUID: svc.UID, created: svc.Created,
+	}
+	if p.Config.NoExternalIPs {
+		sp.ExternalIPs = nil
 	}
 	sp.restrict(svc.SourceRanges, v6)
 	sp.Scheduler, sp.refused = p.Config.scheduler(svc)

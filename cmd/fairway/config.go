@@ -3,14 +3,17 @@ package main
 import (
 	_ "embed"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"os"
 	"slices"
 	"strings"
 
+	"fairway/cmd/fairway/kubeproxy"
 	"fairway/model"
 	"fairway/proxy"
 
+	"github.com/spf13/pflag"
 	"sigs.k8s.io/yaml"
 )
 
@@ -21,26 +24,19 @@ var defaultConfig []byte
 
 // rawConfig is the file as written; config.yaml describes every field.
 type rawConfig struct {
+	warnings []kubeproxy.Warning // about a KubeProxyConfiguration's fields
+
+	Log struct {
+		Format    string `json:"format"`
+		Verbosity uint32 `json:"verbosity"`
+	} `json:"log"`
 	Roles      []string `json:"roles"`
 	Node       string   `json:"node"`
 	Kubeconfig string   `json:"kubeconfig"`
 	Server     string   `json:"server"`
 	Manifests  string   `json:"manifests"`
-	Proxy      struct {
-		Mode                 string   `json:"mode"`
-		DetectLocalMode      string   `json:"detectLocalMode"`
-		ClusterCIDR          string   `json:"clusterCIDR"`
-		DetectLocalInterface string   `json:"detectLocalInterface"`
-		MasqueradeAll        bool     `json:"masqueradeAll"`
-		MasqueradeBit        int      `json:"masqueradeBit"`
-		NodePortAddresses    []string `json:"nodePortAddresses"`
-		LocalhostNodePorts   bool     `json:"localhostNodePorts"`
-		ServiceCIDRs         []string `json:"serviceCIDRs"`
-		Scheduler            string   `json:"scheduler"`
-		MetricsBindAddress   string   `json:"metricsBindAddress"`
-		HealthzBindAddress   string   `json:"healthzBindAddress"`
-	} `json:"proxy"`
-	DNS struct {
+	Proxy      rawProxy `json:"proxy"`
+	DNS        struct {
 		Domain      string   `json:"domain"`
 		Listen      []string `json:"listen"`
 		TTL         int      `json:"ttl"`
@@ -73,15 +69,19 @@ type config struct {
 	raw            rawConfig
 	roles          map[string]bool
 	proxy          proxy.Config
-	detectFromNode bool // NodeCIDR mode: the detector's ranges are the Node's
+	detectFromNode bool       // NodeCIDR mode: the detector's ranges are the Node's
+	bindAddress    netip.Addr // the node's primary address, in place of the Node object's
 	trustedProxies []netip.Prefix
 	publishService model.Name
 	defaultCert    model.Name
+	level       *slog.LevelVar // of the log; nil where none is kept
+	flags       *pflag.FlagSet // the command line's, for /flagz
 	// fromFiles: nobody has defaulted or admitted the objects.
 	fromFiles bool
 }
 
-// readConfig reads the file over the defaults; an empty path gives the defaults.
+// readConfig reads the file over the defaults; an empty path gives the defaults. A
+// KubeProxyConfiguration is taken for one too.
 func readConfig(path string) (rawConfig, error) {
 	var raw rawConfig
 	if err := yaml.UnmarshalStrict(defaultConfig, &raw); err != nil {
@@ -93,6 +93,12 @@ func readConfig(path string) (rawConfig, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return raw, fmt.Errorf("configuration: %w", err)
+	}
+	if theirs := kubeproxy.Find(data); theirs != nil {
+		if raw.warnings, err = readKubeProxy(theirs, &raw); err != nil {
+			return raw, fmt.Errorf("configuration %s: %w", path, err)
+		}
+		return raw, nil
 	}
 	if err := yaml.UnmarshalStrict(data, &raw); err != nil {
 		return raw, fmt.Errorf("configuration %s: %w (fairway run --help-config shows every field)", path, err)
@@ -115,90 +121,10 @@ func (r rawConfig) typed() (config, error) {
 	if r.Node == "" {
 		c.raw.Node = nodeName()
 	}
-	p := r.Proxy
-	if _, err := modeOf(p.Mode); err != nil {
-		return c, fmt.Errorf("proxy.mode: %w", err)
-	}
-	if p.MasqueradeBit < 0 || p.MasqueradeBit > 31 {
-		return c, fmt.Errorf("proxy.masqueradeBit: %d is not a bit of 0 to 31", p.MasqueradeBit)
-	}
-	c.proxy = proxy.Config{
-		Node: c.raw.Node, MasqueradeAll: p.MasqueradeAll, MasqueradeBit: uint8(p.MasqueradeBit),
-		LocalhostNodePorts: p.LocalhostNodePorts, RejectUnknownPorts: true,
-	}.WithMode(proxy.Mode(p.Mode))
-	var err error
-	if c.proxy.Scheduler, err = scheduler(proxy.Mode(p.Mode), p.Scheduler); err != nil {
-		return c, err
-	}
-	if c.proxy.ServiceCIDRs, err = prefixes("proxy.serviceCIDRs", p.ServiceCIDRs); err != nil {
-		return c, err
-	}
-	if err := c.typedDetector(); err != nil {
-		return c, err
-	}
-	if err := c.typedNodePorts(); err != nil {
+	if err := c.typedProxy(); err != nil {
 		return c, err
 	}
 	return c, c.typedRest()
-}
-
-func scheduler(mode proxy.Mode, s string) (proxy.Scheduler, error) {
-	if s == "" {
-		return "", nil
-	}
-	sch, known := proxy.ParseScheduler(s)
-	if !known || !mode.Can(sch) {
-		return "", fmt.Errorf("proxy.scheduler: %q is none of mode %s, which has %v", s, mode, mode.Traits().Schedulers)
-	}
-	return sch, nil
-}
-
-func (c *config) typedDetector() error {
-	p := c.raw.Proxy
-	mode := proxy.DetectMode(p.DetectLocalMode)
-	if mode == "" {
-		if mode = proxy.DetectNodeCIDR; p.ClusterCIDR != "" {
-			mode = proxy.DetectClusterCIDR
-		}
-	}
-	d := proxy.Detector{Mode: mode, Interface: p.DetectLocalInterface}
-	var err error
-	switch mode {
-	case proxy.DetectNodeCIDR:
-		c.detectFromNode = true
-	case proxy.DetectClusterCIDR:
-		if d.CIDRs, err = prefixes("proxy.clusterCIDR", strings.FieldsFunc(p.ClusterCIDR, func(r rune) bool { return r == ',' })); err != nil {
-			return err
-		}
-		if err := onePerFamily("proxy.clusterCIDR", d.CIDRs); err != nil {
-			return err
-		}
-	case proxy.DetectBridgeInterface, proxy.DetectInterfaceNamePrefix:
-		if d.Interface == "" {
-			return fmt.Errorf("proxy.detectLocalInterface: must be set for mode %s", mode)
-		}
-	case "none":
-		d.Mode = proxy.DetectNone
-	default:
-		return fmt.Errorf("proxy.detectLocalMode: %q is not ClusterCIDR, NodeCIDR, BridgeInterface, InterfaceNamePrefix or none", mode)
-	}
-	c.proxy.Detector = d
-	return nil
-}
-
-func (c *config) typedNodePorts() error {
-	p := c.raw.Proxy
-	list := p.NodePortAddresses
-	if len(list) == 0 && proxy.Mode(p.Mode).Traits().PrimaryNodePorts {
-		list = []string{"primary"}
-	}
-	if len(list) == 1 && list[0] == "primary" {
-		c.proxy.NodePortAddresses.Primary = true
-		return nil
-	}
-	var err error
-	c.proxy.NodePortAddresses.CIDRs, err = prefixes("proxy.nodePortAddresses", list)
-	return err
 }
 
 func (c *config) typedRest() error {

@@ -33,6 +33,10 @@ type daemon struct {
 	loop     *loop.Loop
 	ports    *admin.HealthPorts
 	ready    []func() error
+	// standing are the node's Problems that hold as long as this process: warnings about
+	// the configuration, what the mode cannot do here.
+	standing []model.Problem
+	started  time.Time
 
 	api     *kube.API // nil with manifests
 	clients *clients
@@ -54,24 +58,33 @@ type daemon struct {
 
 // newDaemon builds everything and opens nothing that cannot be left as it is.
 func newDaemon(ctx context.Context, cfg config) (*daemon, error) {
-	d := &daemon{cfg: cfg, registry: prometheus.NewRegistry()}
-	d.health = admin.NewHealth(time.Minute, time.Now)
-	d.observer = admin.NewObserver(d.registry, d.health, cfg.raw.Proxy.Mode)
+	d := &daemon{registry: prometheus.NewRegistry(), started: time.Now()}
+	d.standing = warningProblems(cfg.raw.Node, cfg.raw.warnings)
+	if cfg.roles["proxy"] {
+		d.note(cfg.setNode()...) // first: iptables mode looks at one of them
+	}
+	cfg, backend, err := d.chooseMode(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	d.cfg = cfg
+	p := cfg.raw.Proxy
+	d.health = admin.NewHealth(2*p.SyncPeriod.Duration, time.Now, familyNames()...)
+	d.observer = admin.NewObserver(d.registry, d.health, p.Mode)
 	if err := d.openSource(); err != nil {
 		return nil, err
 	}
 	d.loop = &loop.Loop{
-		Node: cfg.raw.Node, Proxy: d.cfg.proxy, DetectFromNode: cfg.detectFromNode,
+		Node: cfg.raw.Node, Proxy: d.cfg.proxy, DetectFromNode: cfg.detectFromNode, BindAddr: cfg.bindAddress,
 		NodeIPs: kernel.DefaultAddrs(), LocalAddrs: kernel.LocalAddrs,
-		Observe: d.observer, AuditEvery: 5 * time.Minute,
+		Observe: d.observer, AuditEvery: p.AuditPeriod.Duration, MinSync: p.MinSyncPeriod.Duration, LastRetry: p.SyncPeriod.Duration,
+		Standing: d.standingProblems,
 	}
 	if err := d.openPublisher(); err != nil {
 		return nil, err
 	}
 	if cfg.roles["proxy"] {
-		if err := d.openBackend(ctx); err != nil {
-			return nil, err
-		}
+		d.openBackend(backend)
 	}
 	if cfg.roles["dns"] {
 		if err := d.openDNS(); err != nil {
@@ -163,17 +176,6 @@ func (d *daemon) source(ctx context.Context) error {
 	return d.api.Run(ctx, d.loop.Deliver)
 }
 
-func (d *daemon) openAdmin() {
-	d.ports = &admin.HealthPorts{Healthy: d.health.Healthy, Failed: d.healthPortFailed}
-	d.loop.Stages = append(d.loop.Stages, &nodeState{d})
-	m := &admin.Metrics{
-		Registry: d.registry, Mode: d.mode, Healthy: d.health.Healthy, Ready: d.isReady, Config: d.cfg.raw,
-		Programs: map[string]func() string{"plan": d.planText, "proxy": d.programText},
-	}
-	d.listen("proxy.metricsBindAddress", d.cfg.raw.Proxy.MetricsBindAddress, m.Handler())
-	d.listen("proxy.healthzBindAddress", d.cfg.raw.Proxy.HealthzBindAddress, d.health.HealthHandler())
-}
-
 // nodeState is the last stage: what the node says of itself.
 type nodeState struct{ d *daemon }
 
@@ -183,7 +185,7 @@ func (n *nodeState) Publish(ctx context.Context, snap *model.Snapshot, plan *pro
 	node := snap.Node(n.d.cfg.raw.Node)
 	n.d.health.Leaving(n.d.api != nil && (node == nil || node.Leaving))
 	if n.d.cfg.roles["proxy"] {
-		n.d.ports.Set(ctx, plan.Health)
+		n.d.ports.Set(ctx, plan.Health, healthAddrs(plan.Config))
 	}
 	if n.d.api != nil && node == nil {
 		return []model.Problem{nodeUnknown(n.d.cfg.raw.Node)}

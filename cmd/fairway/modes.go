@@ -27,6 +27,8 @@ type modeRoom struct {
 	drift func(context.Context, *proxy.Plan) ([]string, error)
 	// absent tells whether open failed because the mode never can have run here.
 	absent func(error) bool
+	// remove takes the mode's rules away, where that is more than the backend's Cleanup.
+	remove func(context.Context) error
 }
 
 // modes is the one list of proxy modes.
@@ -54,6 +56,7 @@ func modes() []modeRoom {
 			rules:  func(p *proxy.Plan) trace.Rules { return iptables.Compile(nil, p, iptables.Options{}) },
 			drift:  driftIPTables,
 			absent: func(err error) bool { return errors.Is(err, kernel.ErrNoIPTables) },
+			remove: removeIPTables,
 		},
 	}
 }
@@ -83,18 +86,6 @@ func openMode(ctx context.Context, name, node string) (loop.Backend, []model.Pro
 		return nil, nil, err
 	}
 	return m.open(ctx, node)
-}
-
-// cleanup removes the mode's rules; a mode whose tools the node lacks never ran here.
-func (m modeRoom) cleanup(ctx context.Context, node string) error {
-	b, _, err := m.open(ctx, node)
-	if err != nil && m.absent(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return b.Cleanup(ctx)
 }
 
 func driftNFTables(_ context.Context, plan *proxy.Plan) ([]string, error) {

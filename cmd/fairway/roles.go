@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/http"
 	"net/netip"
 	"os"
 	"sync"
@@ -18,18 +17,13 @@ import (
 	"fairway/loop"
 	"fairway/model"
 	"fairway/proxy"
-	"fairway/server/admin"
 	dnsserver "fairway/server/dns"
 	httpserver "fairway/server/http"
 )
 
-const (
-	// canaryEvery is kube-proxy's iptables syncPeriod, at which it looks for its canary.
-	canaryEvery = 30 * time.Second
-	// generationEvery is how often the kernel is asked whether somebody else wrote
-	// nftables rules; the answer costs microseconds.
-	generationEvery = 2 * time.Second
-)
+// generationEvery is how often the kernel is asked whether somebody else wrote nftables
+// rules; the answer costs microseconds.
+const generationEvery = 2 * time.Second
 
 // watcher is a backend that notices somebody else's hands in the rules long before the
 // next audit.
@@ -37,29 +31,21 @@ type watcher interface {
 	Watch(ctx context.Context, every time.Duration, repaired func(drift []string, err error))
 }
 
-// openBackend takes the proxy mode asked for; the rules of other modes are removed
-// once this one's are in force, so that traffic flows during the switch.
-func (d *daemon) openBackend(ctx context.Context) error {
-	b, problems, err := openMode(ctx, d.cfg.raw.Proxy.Mode, d.cfg.raw.Node)
-	if err != nil {
-		return err
-	}
-	for _, p := range problems {
-		slog.Warn(p.String())
-	}
+// openBackend wires the backend of the mode in force; what other modes left is removed
+// once its rules are in force, so that traffic flows during the switch.
+func (d *daemon) openBackend(b loop.Backend) {
 	d.loop.Backend = b
-	flows := &flowQueue{wake: make(chan struct{}, 1)}
+	flows := &flowQueue{wake: make(chan struct{}, 1), observe: d.observer.Flows}
 	d.loop.AfterApply = func(old, new *proxy.Plan) { flows.add(proxy.StaleFlows(old, new)) }
 	d.jobs = append(d.jobs, flows.run)
-	every := canaryEvery
-	if b.Mode() == "nftables" {
+	every := d.cfg.raw.Proxy.SyncPeriod.Duration // at which kube-proxy looks for its canary
+	if b.Mode() == string(proxy.NFTables) {
 		every = generationEvery
 	}
 	if w, ok := b.(watcher); ok {
 		d.jobs = append(d.jobs, func(ctx context.Context) error { w.Watch(ctx, every, d.repaired); return nil })
 	}
 	d.loop.Stages = append(d.loop.Stages, &once{do: func(ctx context.Context) { removeOthers(ctx, b.Mode(), d.cfg.raw.Node) }})
-	return nil
 }
 
 func (d *daemon) repaired(lines []string, err error) {
@@ -94,24 +80,14 @@ func (o *once) Publish(ctx context.Context, _ *model.Snapshot, _ *proxy.Plan) []
 	return nil
 }
 
-// removeOthers cleans up what other modes left on the node.
-func removeOthers(ctx context.Context, mode, node string) {
-	for _, m := range modes() {
-		if string(m.name) == mode {
-			continue
-		}
-		if err := m.cleanup(ctx, node); err != nil {
-			slog.Debug("rules of another mode not looked at", "mode", m.name, "err", err)
-		}
-	}
-}
-
 // flowQueue holds stale UDP flows to delete off the loop: a node has thousands, and
 // rules do not wait for them.
 type flowQueue struct {
 	mu   sync.Mutex
 	list []proxy.Flow
 	wake chan struct{}
+	// observe is told of each round.
+	observe func(v6 bool, deleted int, took time.Duration)
 }
 
 func (q *flowQueue) add(flows []proxy.Flow) {
@@ -138,11 +114,15 @@ func (q *flowQueue) run(ctx context.Context) error {
 		list := q.list
 		q.list = nil
 		q.mu.Unlock()
-		n, err := kernel.DeleteFlows(ctx, list)
-		if err != nil && ctx.Err() == nil {
-			slog.Warn("stale UDP flows not deleted", "err", err)
+		for _, v6 := range []bool{false, true} {
+			start := time.Now()
+			n, err := kernel.DeleteFlowsOf(ctx, list, v6)
+			if err != nil && ctx.Err() == nil {
+				slog.Warn("stale UDP flows not deleted", "err", err)
+			}
+			q.observe(v6, n, time.Since(start))
+			slog.Debug("stale UDP flows deleted", "flows", n, "ipv6", v6)
 		}
-		slog.Debug("stale UDP flows deleted", "flows", n)
 	}
 }
 
@@ -256,20 +236,4 @@ func (d *daemon) openAddresses() {
 	}
 	d.loop.Stages = append(d.loop.Stages, a)
 	d.jobs = append(d.jobs, func(ctx context.Context) error { voice.Run(ctx); return nil })
-}
-
-func (d *daemon) listen(field, addr string, h http.Handler) {
-	if addr == "" {
-		return
-	}
-	d.jobs = append(d.jobs, func(ctx context.Context) error {
-		admin.Serve(ctx, addr, h, func(err error) { slog.Error(field, "err", err) })
-		return nil
-	})
-}
-
-func (d *daemon) healthPortFailed(c proxy.HealthCheck, err error) {
-	if err != nil {
-		slog.Error("healthCheckNodePort not served", "service", c.Service, "port", c.Port, "err", err)
-	}
 }

@@ -73,7 +73,8 @@ func (c *Config) defaultConntrack() {
 	orPointer(&c.Conntrack.UDPStreamTimeout, metav1.Duration{})
 }
 
-// address adds the port to a host that has none.
+// address adds the port to a host that has none; an empty one, which only a flag can say,
+// stays: nothing is served.
 func address(said *string, host, port string) *string {
 	a := net.JoinHostPort(host, port)
 	if said != nil {
@@ -83,8 +84,8 @@ func address(said *string, host, port string) *string {
 }
 
 func withPort(a, port string) string {
-	if ip, err := netip.ParseAddr(a); err == nil {
-		return netip.AddrPortFrom(ip, 0).Addr().String() + ":" + port
+	if _, err := netip.ParseAddr(a); err == nil {
+		return net.JoinHostPort(a, port)
 	}
 	return a
 }

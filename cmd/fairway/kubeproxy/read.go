@@ -76,6 +76,11 @@ func Read(data []byte) (*Config, []Warning, error) {
 	if c.APIVersion != APIVersion {
 		return nil, nil, fmt.Errorf("%s: apiVersion %s is not %s", Kind, c.APIVersion, APIVersion)
 	}
+	for _, a := range []**string{&c.HealthzBindAddress, &c.MetricsBindAddress} {
+		if *a != nil && **a == "" { // kube-proxy's default, as if it were not there
+			*a = nil
+		}
+	}
 	for _, e := range strict {
 		warnings = append(warnings, strictWarning(e))
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,7 +16,8 @@ import (
 )
 
 // TestPackets sends real packets through every mode's rules in a lab of namespaces, in
-// cells in which any three values meet (any two in short mode).
+// cells in which any three values meet (two in short mode, four with
+// FAIRWAY_MATRIX=all).
 func TestPackets(t *testing.T) {
 	if err := netlab.Missing(); err != nil {
 		if os.Getenv("FAIRWAY_REQUIRE_KERNEL") == "1" {
@@ -24,7 +26,10 @@ func TestPackets(t *testing.T) {
 		t.Skip(err)
 	}
 	strength := 3
-	if testing.Short() {
+	switch {
+	case os.Getenv("FAIRWAY_MATRIX") == "all":
+		strength = 4
+	case testing.Short():
 		strength = 2
 	}
 	groups := byNode(rowsOf(cover(sizes(), strength, sendable)))
@@ -32,36 +37,56 @@ func TestPackets(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			start, sent := time.Now(), 0
 			fates := map[packet.Action]int{}
+			var mu sync.Mutex
+			var wg sync.WaitGroup
+			slots := make(chan struct{}, 4) // most of a lab's time is waiting
 			for _, g := range groups {
-				sent += runGroup(t, m, &g, fates)
+				slots <- struct{}{}
+				wg.Go(func() {
+					defer func() { <-slots }()
+					n := runGroup(t, m, &g)
+					mu.Lock()
+					defer mu.Unlock()
+					for f, k := range n {
+						fates[f] += k
+						sent += k
+					}
+				})
 			}
+			wg.Wait()
 			t.Logf("%s: %d cells sent as packets on %d nodes in %.1f s: %d forwarded, %d rejected, %d dropped, %d passed", m.name, sent, len(groups),
 				time.Since(start).Seconds(), fates[packet.Forward], fates[packet.Reject], fates[packet.Drop], fates[packet.Pass])
 		})
 	}
 }
 
-// runGroup makes one node and sends the packets of all its cells.
-func runGroup(t *testing.T, m mode, g *group, fates map[packet.Action]int) int {
+// runGroup makes one node, sends the packets of all its cells, and counts what was to
+// become of them.
+func runGroup(t *testing.T, m mode, g *group) map[packet.Action]int {
 	snap, problems := snapshot(g.variants)
 	plan, more := proxy.New(nil, snap, g.node.config(m.proxy))
 	if problems = append(problems, more...); len(problems) > 0 {
-		t.Fatalf("%s: %v", g.node, problems)
+		t.Errorf("%s: %v", g.node, problems)
+		return nil
 	}
 	lab, err := netlab.New(g.node.layout())
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
+		return nil
 	}
 	defer lab.Close()
 	b, stop, err := m.open(context.Background(), lab.Node)
 	if err != nil {
-		t.Fatalf("%s: %v", g.node, err)
+		t.Errorf("%s: %v", g.node, err)
+		return nil
 	}
 	defer stop()
 	if problems, err := b.Apply(context.Background(), plan); err != nil || len(problems) > 0 {
-		t.Fatalf("%s: %v %v", g.node, err, problems)
+		t.Errorf("%s: %v %v", g.node, err, problems)
+		return nil
 	}
 	serve(t, lab, plan)
+	fates := map[packet.Action]int{}
 	packets, wants := make([]packet.Packet, len(g.cells)), make([]packet.Verdict, len(g.cells))
 	for i, c := range g.cells {
 		packets[i] = g.packet(c)
@@ -77,7 +102,7 @@ func runGroup(t *testing.T, m mode, g *group, fates map[packet.Action]int) int {
 			t.Errorf("%s\n%s: %v\nplan: %s\n%s%s", g.cells[i], packets[i], err, wants[i], steps(wants[i]), m.explain(plan, packets[i]))
 		}
 	})
-	return len(g.cells)
+	return fates
 }
 
 // explain is how the mode's rules trace a packet.
@@ -122,7 +147,7 @@ func serve(t *testing.T, lab *netlab.Lab, plan *proxy.Plan) {
 			}
 			done[s] = true
 			if err := lab.Serve(sp.Proto, e.Addr); err != nil {
-				t.Fatal(err)
+				t.Error(err)
 			}
 		}
 	}

@@ -46,6 +46,7 @@ type Lab struct {
 	Clients *Host
 
 	servers []closer
+	cables  int
 }
 
 type closer interface{ Close() error }
@@ -135,6 +136,10 @@ func (lab *Lab) attach(name, iface, bridge string, addrs []netip.Addr) (*Host, e
 func (lab *Lab) cable(h *Host, iface, bridge string, addrs []netip.Addr) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = iface
+	// The kernel takes its time (up to a second) to notice that a cable is plugged in
+	// when both ends have the same number.
+	lab.cables++
+	attrs.Index = 1000 + lab.cables
 	veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(h.ns))}
 	if err := lab.Node.nl.LinkAdd(veth); err != nil {
 		return fmt.Errorf("cable %s: %w", iface, err)

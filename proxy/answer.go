@@ -147,7 +147,7 @@ func drop(where, what string) packet.Verdict {
 func (p *Plan) forward(sp *ServicePort, to []Endpoint, pkt packet.Packet, masq bool, why string) packet.Verdict {
 	socket := p.atSocket(sp, pkt)
 	switch {
-	case p.Config.Mode.Traits().HidesSource:
+	case p.hidesSource(pkt):
 		masq, why = true, "the connection to the endpoint is the proxy's own"
 	case socket:
 		masq, why = false, "a socket of this node connects to the endpoint itself"
@@ -198,13 +198,34 @@ func (p *Plan) PrimaryIP(v6 bool) netip.Addr {
 	return netip.Addr{}
 }
 
-// localhostAllowed keeps NodePorts off loopback but for IPv4 in iptables mode, where
-// only the node itself can use it (CVE-2020-8558).
+// localhostAllowed keeps NodePorts off loopback but for the node itself where it is asked
+// for (CVE-2020-8558): IPv4 in iptables mode, else what listeners of this process serve.
 func (p *Plan) localhostAllowed(pkt packet.Packet) bool {
-	if !pkt.Dst.Addr().IsLoopback() {
+	dst := pkt.Dst.Addr()
+	switch {
+	case !dst.IsLoopback():
 		return true
+	case !pkt.Local:
+		return false
+	case p.Config.Mode.Traits().HidesSource && p.Config.LocalhostNodePorts:
+		return listening(dst) && pkt.Proto != packet.SCTP
+	case p.Config.LocalhostRelay:
+		return listening(dst) && pkt.Proto == packet.TCP
 	}
-	return p.Config.LocalhostNodePorts && pkt.Dst.Addr().Is4() && pkt.Local
+	return p.Config.LocalhostNodePorts && dst.Is4()
+}
+
+// listening tells which loopback addresses listeners for NodePorts are on.
+func listening(a netip.Addr) bool {
+	return a == netip.AddrFrom4([4]byte{127, 0, 0, 1}) || a == netip.IPv6Loopback()
+}
+
+// hidesSource tells whether the endpoint meets a connection of this process.
+func (p *Plan) hidesSource(pkt packet.Packet) bool {
+	if p.Config.Mode.Traits().HidesSource {
+		return pkt.Proto != packet.SCTP // rules forward it there
+	}
+	return p.Config.LocalhostRelay && pkt.Dst.Addr().IsLoopback()
 }
 
 // Lookup finds the ServicePort that claims a destination, nil when none does.

@@ -33,6 +33,9 @@ type Config struct {
 	NodePortAddresses NodePortAddresses
 	// LocalhostNodePorts lets IPv4 loopback reach NodePorts (iptables mode only).
 	LocalhostNodePorts bool
+	// LocalhostRelay has listeners of this process serve the TCP NodePorts on 127.0.0.1
+	// and ::1, in modes whose rules cannot (KEP-6032).
+	LocalhostRelay bool
 	// RejectUnknownPorts rejects packets to a live cluster address on a port no
 	// Service has (nftables mode; iptables lets them fall through).
 	RejectUnknownPorts bool
@@ -278,7 +281,7 @@ func (c Config) same(o Config) bool {
 func healthCheck(svc *model.Service, node string) HealthCheck {
 	addrs := map[netip.Addr]bool{}
 	for _, e := range svc.Endpoints {
-		if e.Ready && !e.Unproxied && e.Node == node {
+		if e.Ready && !e.Unproxied && e.Node == node && node != "" {
 			addrs[e.Addr] = true
 		}
 	}
@@ -286,7 +289,7 @@ func healthCheck(svc *model.Service, node string) HealthCheck {
 }
 
 func (p *Plan) servicePorts(svc *model.Service) []*ServicePort {
-	if !svc.HasVIP() || svc.ProxyName != p.Config.ProxyName || svc.HeadlessLabel {
+	if !svc.HasVIP() || !svc.ServedBy(p.Config.ProxyName) || svc.HeadlessLabel {
 		return nil
 	}
 	var out []*ServicePort

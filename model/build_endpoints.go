@@ -167,9 +167,23 @@ func (s *Service) mergeEndpoints() {
 		last.Serving = last.Serving || e.Serving
 		last.Terminating = last.Terminating && e.Terminating
 		last.Unproxied = last.Unproxied && e.Unproxied
+		last.complete(e)
 		out[len(out)-1] = &last
 	}
 	s.Endpoints = out
+}
+
+// complete takes from another entry of the same address what this one does not say.
+func (e *Endpoint) complete(o *Endpoint) {
+	if e.Node == "" {
+		e.Node, e.Zone = o.Node, o.Zone
+	}
+	if e.Pod == (Name{}) {
+		e.Pod, e.Hostname = o.Pod, o.Hostname
+	}
+	if len(e.HintZones)+len(e.HintNodes) == 0 {
+		e.HintZones, e.HintNodes = o.HintZones, o.HintNodes
+	}
 }
 
 // compatible tells whether two entries of one address can be one endpoint: they must

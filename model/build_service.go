@@ -36,8 +36,7 @@ func buildService(obj *corev1.Service, sl []*discoveryv1.EndpointSlice, legacy *
 		Created: obj.CreationTimestamp.Time, Deleting: obj.DeletionTimestamp != nil, Finalizers: obj.Finalizers,
 		LBIP: obj.Spec.LoadBalancerIP, HealthCheckNodePort: uint16(obj.Spec.HealthCheckNodePort),
 		PublishNotReady: obj.Spec.PublishNotReadyAddresses, Families: obj.Spec.IPFamilies,
-		ProxyName: obj.Labels[labelProxyName],
-		object:    obj, slices: sl, legacy: legacy,
+		object: obj, slices: sl, legacy: legacy,
 	}
 	_, s.HeadlessLabel = obj.Labels[corev1.IsHeadlessService]
 	if s.Type == "" {

@@ -53,9 +53,6 @@ type Service struct {
 	Distribution        string // trafficDistribution
 	Families            []corev1.IPFamily
 	FamilyPolicy        corev1.IPFamilyPolicy
-	// ProxyName is the label service.kubernetes.io/service-proxy-name: another proxy
-	// serves it when set.
-	ProxyName string
 	// HeadlessLabel is the label service.kubernetes.io/headless: no proxy serves it.
 	HeadlessLabel bool
 
@@ -134,4 +131,11 @@ func (s *Service) HasVIP() bool {
 // Problem makes a Problem about this Service.
 func (s *Service) Problem(field, reason, message string) Problem {
 	return Problem{Object: s.Ref(), Field: field, Reason: reason, Message: message}
+}
+
+// ServedBy tells whether the proxy of a name (empty: the node's own) is to serve the
+// Service: the label service-proxy-name, even an empty one, hands it away (KEP-2447).
+func (s *Service) ServedBy(proxy string) bool {
+	name, labelled := s.Labels[labelProxyName]
+	return name == proxy && labelled == (proxy != "")
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Text prints the Plan, one frontend block per ServicePort: what `compile --part plan`
+// Text prints the Plan, one block per ServicePort, then the health checks: what `compile --part plan`
 // shows.
 func (p *Plan) Text() string {
 	var b strings.Builder
@@ -24,6 +24,9 @@ func (p *Plan) Text() string {
 			fmt.Fprintf(&b, "  loadBalancer %s port %d\n", a, sp.Port)
 		}
 		sp.textRules(&b)
+	}
+	for _, h := range p.Health {
+		fmt.Fprintf(&b, "healthCheckNodePort %d of %s: %d ready here\n", h.Port, h.Service, h.LocalReady)
 	}
 	return b.String()
 }

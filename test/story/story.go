@@ -52,6 +52,7 @@ type Settings struct {
 	RejectUnknownPorts bool     `json:"rejectUnknownPorts"`
 	ServiceCIDRs       []string `json:"serviceCIDRs"`
 	ProxyName          string   `json:"proxyName"`
+	NoExternalIPs      bool     `json:"noExternalIPs"`
 	APIServers         []string `json:"apiServers"`
 	Mode               string   `json:"mode"`
 	Scheduler          string   `json:"scheduler"`
@@ -119,7 +120,7 @@ func Parse(path string, data []byte) (*Story, error) {
 // Config turns the settings into the plan's.
 func (s Settings) Config() (proxy.Config, error) {
 	c := proxy.Config{Node: s.Node, MasqueradeAll: s.MasqueradeAll, MasqueradeBit: 14, LocalhostNodePorts: s.LocalhostNodePorts,
-		RejectUnknownPorts: s.RejectUnknownPorts, ProxyName: s.ProxyName, Mode: proxy.Mode(s.Mode), Scheduler: proxy.Scheduler(s.Scheduler)}
+		RejectUnknownPorts: s.RejectUnknownPorts, ProxyName: s.ProxyName, NoExternalIPs: s.NoExternalIPs, Mode: proxy.Mode(s.Mode), Scheduler: proxy.Scheduler(s.Scheduler)}
 	c.Detector.Mode, c.Detector.Interface = proxy.DetectMode(s.DetectMode), s.DetectInterface
 	if len(s.NodePortAddresses) == 1 && s.NodePortAddresses[0] == "primary" {
 		c.NodePortAddresses.Primary, s.NodePortAddresses = true, nil

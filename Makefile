@@ -7,7 +7,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 LDFLAGS = -s -w -X main.version=$(VERSION)
 TIME ?= 30s
 
-.PHONY: help build build-lab lab test test-quick test-kernel test-lab e2e e2e-build bench-quick fuzz golden lint fresh clean packages
+.PHONY: help build build-lab lab test test-quick test-kernel test-lab e2e e2e-build bench-quick bench-proxy fuzz golden lint fresh clean packages
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -45,6 +45,10 @@ e2e: packages build-lab e2e-build ## [sig-network] Conformance against a lab of 
 
 bench-quick: packages ## cold sync and +1 endpoint at 1k and 10k Services, nftables and iptables
 	$(GO) run ./bench/proxy
+
+bench-proxy: packages build ## Fairway beside kube-proxy, every mode, up to 30k Services (root; an hour); BENCH="-sizes 1000 -modes nftables" or "-resume"
+	bench/kubeproxy/build.sh
+	$(GO) run ./bench/compare $(BENCH)
 
 fuzz: ## every fuzz target for TIME (30s) each
 	@for pkg in $$(grep -rl --include='*_test.go' 'func Fuzz' . --exclude-dir=lab | xargs -n1 dirname | sort -u); do \

@@ -1,0 +1,137 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// contestant is a program in a mode, in the order of the rows.
+type contestant struct{ program, mode string }
+
+func (c contestant) String() string { return c.program + " " + c.mode }
+
+// contestants are those that have rows, the ones of one mode side by side.
+func (rows Rows) contestants() []contestant {
+	var out []contestant
+	for _, r := range rows {
+		if c := (contestant{r.Program, r.Mode}); !slices.Contains(out, c) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func (rows Rows) allSizes() []int {
+	var out []int
+	for _, r := range rows {
+		if !slices.Contains(out, r.Services) {
+			out = append(out, r.Services)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// column is one measure in the table; by, when set, is what it is divided by.
+type column struct {
+	title, measure string
+	write          func(float64) string
+}
+
+func columns() []column {
+	return []column{
+		{"cold sync", Cold, seconds}, {"CPU", ColdCPU, seconds},
+		{"restart", Restart, seconds}, {"CPU", RestartCPU, seconds},
+		{"+1 endpoint", Endpoint, seconds}, {"CPU", EndpointCPU, seconds},
+		{"+1 Service", Add, seconds}, {"CPU", AddCPU, seconds},
+		{"-1 Service", Remove, seconds}, {"CPU", RemoveCPU, seconds},
+		{"memory peak", Peak, megabytes}, {"at rest", Resident, megabytes},
+	}
+}
+
+// Table is what was measured, medians of all rounds, in two blocks: programming the
+// rules, and connecting through them.
+func Table(rows Rows) string {
+	var b strings.Builder
+	b.WriteString("Programming. Times from the object (or the start of the process) to rules in force; CPU of the proxy and its helpers until at rest; medians.\n")
+	w := tabwriter.NewWriter(&b, 2, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(w, "Services\tproxy\t")
+	for _, c := range columns() {
+		fmt.Fprint(w, c.title, "\t")
+	}
+	fmt.Fprintln(w)
+	rows.each(func(c contestant, n int) {
+		fmt.Fprintf(w, "%d\t%s\t", n, c)
+		if stopped, ok := rows.Median(c.program, c.mode, n, Stopped); ok {
+			fmt.Fprintf(w, "over %s: stopped\t\n", seconds(stopped))
+			return
+		}
+		if _, ok := rows.Median(c.program, c.mode, n, Unavailable); ok {
+			fmt.Fprint(w, "not available\t\n")
+			return
+		}
+		for _, col := range columns() {
+			fmt.Fprint(w, rows.cell(c, n, col.measure, col.write), "\t")
+		}
+		fmt.Fprintln(w)
+	})
+	_ = w.Flush()
+	b.WriteString("\nConnecting. p50 of TCP connects to random Services; ratios are of rounds, each with direct connections (no netfilter) and the same mode with 1 Service; CPU of client, server, kernel and proxy.\n")
+	w = tabwriter.NewWriter(&b, 2, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "Services\tproxy\tconnect p50\tto direct\tto 1 Service\tCPU of 10,000\tto direct\tdials failed in a full resync\tnot answering\t")
+	rows.each(func(c contestant, n int) {
+		if len(rows.Values(c.program, c.mode, n, Cold)) == 0 {
+			return
+		}
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s of %s\t%s\t\n", n, c, rows.cell(c, n, Connect, micros),
+			rows.ratio(c, n, Connect, Direct), rows.ratio(c, n, Connect, One), rows.cell(c, n, ConnectCPU, seconds),
+			rows.ratio(c, n, ConnectCPU, DirectCPU), rows.cell(c, n, Failed, count), rows.cell(c, n, Dials, count), rows.cell(c, n, Broken, count))
+	})
+	_ = w.Flush()
+	return b.String()
+}
+
+// each goes through sizes, and within a size through the contestants that were tried.
+func (rows Rows) each(f func(c contestant, services int)) {
+	for _, n := range rows.allSizes() {
+		for _, c := range rows.contestants() {
+			if slices.Contains(rows.Sizes(c.program, c.mode), n) {
+				f(c, n)
+			}
+		}
+	}
+}
+
+func (rows Rows) cell(c contestant, services int, measure string, write func(float64) string) string {
+	v, ok := rows.Median(c.program, c.mode, services, measure)
+	if !ok {
+		return "-"
+	}
+	return write(v)
+}
+
+func (rows Rows) ratio(c contestant, services int, measure, by string) string {
+	v, ok := rows.Ratio(c.program, c.mode, services, measure, by)
+	if !ok {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f", v)
+}
+
+func seconds(v float64) string {
+	switch {
+	case v >= 10:
+		return fmt.Sprintf("%.0f s", v)
+	case v >= 1:
+		return fmt.Sprintf("%.1f s", v)
+	case v >= 0.01:
+		return fmt.Sprintf("%.0f ms", v*1000)
+	}
+	return fmt.Sprintf("%.1f ms", v*1000)
+}
+
+func megabytes(v float64) string { return fmt.Sprintf("%.0f MB", v/(1<<20)) }
+func micros(v float64) string    { return fmt.Sprintf("%.1f us", v) }
+func count(v float64) string     { return fmt.Sprintf("%.0f", v) }

@@ -83,6 +83,8 @@ func (p *Plan) answerInternal(sp *ServicePort, pkt packet.Packet) packet.Verdict
 		masq, why = true, "masquerade: --masquerade-all"
 	case p.Config.Detector.Implemented(sp.IPv6) && !p.Config.Detector.Local(pkt):
 		masq, why = true, "masquerade: the source is no pod of this node"
+	case p.Config.Mode.Traits().BindsVIPs && p.vips[pkt.Src]:
+		masq, why = true, "masquerade: the source is a VIP, where no endpoint could answer"
 	}
 	return p.forward(sp, sp.Internal(), pkt, masq, why)
 }
@@ -125,7 +127,7 @@ func (p *Plan) answerUnknown(pkt packet.Packet) packet.Verdict {
 	dst := pkt.Dst.Addr()
 	if p.Config.RejectUnknownPorts {
 		if p.vips[dst] {
-			return packet.Verdict{Action: packet.Reject, Steps: []packet.Step{step("clusterIP", "no Service has %s/%s; the address is a Service's", pkt.Dst, pkt.Proto)}}
+			return packet.Verdict{Action: packet.Reject, Steps: []packet.Step{step("services", "no Service has %s/%s; the address is a Service's", pkt.Dst, pkt.Proto)}}
 		}
 		for _, c := range p.Config.ServiceCIDRs {
 			if c.Contains(dst) {

@@ -74,7 +74,22 @@ func (p *Plan) buildIndex(g guard) []model.Problem {
 			}
 		}
 	}
-	return p.settle(losses)
+	problems := p.settle(losses)
+	if p.Config.Mode.Traits().BindsVIPs {
+		p.bindVIPs()
+	}
+	return problems
+}
+
+// bindVIPs counts external addresses that are not the node's anyway among the VIPs.
+func (p *Plan) bindVIPs() {
+	for _, sp := range p.Ports {
+		for _, a := range slices.Concat(sp.ExternalIPs, sp.LoadBalancerIPs) {
+			if !p.isLocal(a) {
+				p.vips[a] = true
+			}
+		}
+	}
 }
 
 // losses are the frontends ServicePorts do not get: why not, or "" when another has it.

@@ -16,10 +16,15 @@ type guard struct {
 	apiServers map[netip.AddrPort]bool
 	nodes      []*model.Node
 	kubelets   map[uint16]bool // the ports any of nodes' kubelets has
+	// binds says a VIP becomes the node's own address, whole; local tells which are.
+	binds bool
+	local func(netip.Addr) bool
 }
 
-func newGuard(snap *model.Snapshot, cfg Config) guard {
-	g := guard{apiServers: map[netip.AddrPort]bool{}, nodes: snap.Nodes, kubelets: map[uint16]bool{}}
+func newGuard(snap *model.Snapshot, p *Plan) guard {
+	cfg := p.Config
+	g := guard{apiServers: map[netip.AddrPort]bool{}, nodes: snap.Nodes, kubelets: map[uint16]bool{},
+		binds: cfg.Mode.Traits().BindsVIPs, local: p.isLocal}
 	for _, a := range cfg.APIServers {
 		g.apiServers[a] = true
 	}
@@ -40,7 +45,15 @@ func newGuard(snap *model.Snapshot, cfg Config) guard {
 
 // refuses says whose k is when sp must not have it, else "".
 func (g guard) refuses(k frontKey, sp *ServicePort) string {
-	if k.proto != packet.TCP || k.addr == sp.ClusterIP || k.addr.IsUnspecified() {
+	if k.addr == sp.ClusterIP || k.addr.IsUnspecified() {
+		return ""
+	}
+	if g.binds && !g.local(k.addr) {
+		if whose := g.livesAt(k.addr, sp); whose != "" {
+			return whose
+		}
+	}
+	if k.proto != packet.TCP {
 		return ""
 	}
 	if g.apiServers[netip.AddrPortFrom(k.addr, k.port)] && !g.leadsThere(sp) {
@@ -52,6 +65,22 @@ func (g guard) refuses(k frontKey, sp *ServicePort) string {
 	for _, n := range g.nodes {
 		if n.KubeletPort == k.port && (slices.Contains(n.InternalIPs, k.addr) || slices.Contains(n.ExternalIPs, k.addr)) {
 			return "the kubelet of node " + n.Name
+		}
+	}
+	return ""
+}
+
+// livesAt says who has an address of its own that this node, were it bound here, could
+// no longer reach at all.
+func (g guard) livesAt(a netip.Addr, sp *ServicePort) string {
+	for s := range g.apiServers {
+		if s.Addr() == a && !g.leadsThere(sp) {
+			return "the API server's own address"
+		}
+	}
+	for _, n := range g.nodes {
+		if slices.Contains(n.InternalIPs, a) || slices.Contains(n.ExternalIPs, a) {
+			return "an address of node " + n.Name + ", and this mode binds all addresses it serves"
 		}
 	}
 	return ""

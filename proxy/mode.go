@@ -29,6 +29,10 @@ type Traits struct {
 	// PrimaryNodePorts says NodePorts answer on the node's primary addresses alone
 	// unless nodePortAddresses says otherwise.
 	PrimaryNodePorts bool
+	// BindsVIPs: every VIP is an address of the node. Unknown ports of any are rejected,
+	// or they would reach the node's own servers; the node's own packets to a VIP come
+	// from one; no address somebody else lives on can be a VIP.
+	BindsVIPs bool
 	// HidesSource: the connection to the endpoint is the proxy process's own, whatever
 	// the policies say.
 	HidesSource bool
@@ -45,7 +49,7 @@ func (m Mode) Traits() Traits {
 	case IPTables:
 		return Traits{Schedulers: []Scheduler{Random}, LocalhostNodePorts: true}
 	case IPVS:
-		return Traits{RejectUnknownPorts: true, Schedulers: []Scheduler{RoundRobin, WeightedRoundRobin, LeastConn,
+		return Traits{RejectUnknownPorts: true, BindsVIPs: true, Schedulers: []Scheduler{RoundRobin, WeightedRoundRobin, LeastConn,
 			WeightedLeastConn, LocalityLeastConn, LocalityReplicated, SourceHash, DestinationHash, ShortestDelay, NeverQueue, Maglev}}
 	case Userspace:
 		return Traits{RejectUnknownPorts: true, LocalhostNodePorts: true, HidesSource: true,

@@ -258,7 +258,7 @@ func New(prev *Plan, snap *model.Snapshot, cfg Config) (*Plan, []model.Problem) 
 		}
 	}
 	problems := p.schedulerProblems()
-	return p, append(problems, p.buildIndex(newGuard(snap, cfg))...)
+	return p, append(problems, p.buildIndex(newGuard(snap, p))...)
 }
 
 // share replaces ports by the old ones of equal value: a change of an annotation, or of

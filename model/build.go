@@ -17,11 +17,9 @@ func Build(prev *Snapshot, in Objects) (*Snapshot, []Problem) {
 	if prev == nil {
 		prev = &Snapshot{}
 	}
-	s := &Snapshot{Pools: in.Pools, L2: in.L2, services: make(map[Name]*Service, len(in.Services)), NamespaceLabels: map[string]map[string]string{}}
-	s.Services = buildServices(prev, in)
-	for _, svc := range s.Services {
-		s.services[svc.Name] = svc
-	}
+	s := &Snapshot{Pools: in.Pools, L2: in.L2, NamespaceLabels: map[string]map[string]string{}}
+	s.from = sources{in.Services, in.EndpointSlices, in.Endpoints}
+	s.Services = buildServices(prev, s.from)
 	s.Nodes = buildNodes(prev, in.Nodes)
 	s.Pods = buildPods(prev, in.Pods)
 	s.Ingresses = buildIngresses(prev, in.Ingresses)
@@ -43,34 +41,6 @@ func Build(prev *Snapshot, in Objects) (*Snapshot, []Problem) {
 		problems = append(problems, ing.issues...)
 	}
 	return s, problems
-}
-
-func buildServices(prev *Snapshot, in Objects) []*Service {
-	bySvc := make(map[Name][]*discoveryv1.EndpointSlice, len(in.EndpointSlices))
-	for _, sl := range in.EndpointSlices {
-		if svc := sl.Labels[discoveryv1.LabelServiceName]; svc != "" {
-			n := Name{sl.Namespace, svc}
-			bySvc[n] = append(bySvc[n], sl)
-		}
-	}
-	legacy := make(map[Name]*corev1.Endpoints, len(in.Endpoints))
-	for _, ep := range in.Endpoints {
-		legacy[Name{ep.Namespace, ep.Name}] = ep
-	}
-	out := make([]*Service, 0, len(in.Services))
-	for _, obj := range in.Services {
-		n := Name{obj.Namespace, obj.Name}
-		sl := bySvc[n]
-		sortSlices(sl)
-		old := prev.services[n]
-		if old != nil && old.object == obj && slices.Equal(old.slices, sl) && old.legacy == legacy[n] {
-			out = append(out, old)
-			continue
-		}
-		out = append(out, buildService(obj, sl, legacy[n]))
-	}
-	sortByName(out, func(s *Service) Name { return s.Name })
-	return out
 }
 
 // sortSlices orders slices by name, so that the same set always compares equal.

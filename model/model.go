@@ -91,11 +91,28 @@ type Snapshot struct {
 	// NamespaceLabels has an entry for every Namespace that has labels.
 	NamespaceLabels map[string]map[string]string
 
-	services map[Name]*Service
+	from sources
+}
+
+// sources are the lists the Services were built from, as they came.
+type sources struct {
+	services []*corev1.Service
+	slices   []*discoveryv1.EndpointSlice
+	legacy   []*corev1.Endpoints
 }
 
 // Service finds a Service by name, nil when there is none.
-func (s *Snapshot) Service(n Name) *Service { return s.services[n] }
+func (s *Snapshot) Service(n Name) *Service {
+	i, ok := s.find(n)
+	if !ok {
+		return nil
+	}
+	return s.Services[i]
+}
+
+func (s *Snapshot) find(n Name) (int, bool) {
+	return slices.BinarySearchFunc(s.Services, n, func(svc *Service, n Name) int { return svc.Name.Compare(n) })
+}
 
 // Node finds a Node by name, nil when there is none.
 func (s *Snapshot) Node(name string) *Node {
@@ -218,11 +235,10 @@ func (l *L2Advertisement) Ref() Ref { return Ref{Kind: "L2Advertisement", Name: 
 // Filter is the Snapshot with only the Services that keep says.
 func (s *Snapshot) Filter(keep func(*Service) bool) *Snapshot {
 	out := *s
-	out.Services, out.services = nil, make(map[Name]*Service, len(s.Services))
+	out.Services = nil
 	for _, svc := range s.Services {
 		if keep(svc) {
 			out.Services = append(out.Services, svc)
-			out.services[svc.Name] = svc
 		}
 	}
 	return &out

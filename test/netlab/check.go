@@ -4,16 +4,19 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"fairway/packet"
+
+	"golang.org/x/sys/unix"
 )
 
-// answer is how long a packet that should be answered may take; silence is how long one
-// that should not is listened for.
+// answer is how long a packet that should be answered may take on a busy machine;
+// silence is how long one that should not is listened for.
 const (
-	answer  = 3 * time.Second
+	answer  = 10 * time.Second
 	silence = 300 * time.Millisecond
 )
 
@@ -78,7 +81,8 @@ func (o Observation) Agrees(p packet.Packet, want packet.Verdict) bool {
 	case packet.Reject:
 		return o.Refused
 	case packet.Drop:
-		return !o.Reached() && !o.Refused && o.NoRoute == ""
+		// A socket that is told at once was dropped no less.
+		return !o.Reached() && !o.Refused && (o.NoRoute == "" || strings.Contains(o.NoRoute, unix.EPERM.Error()))
 	}
 	// Nobody's packet: it may find the address itself, and nobody else.
 	return !o.Reached() || o.Endpoint == p.Dst && o.Source == p.Src

@@ -18,6 +18,8 @@ import (
 // Host is one network namespace.
 type Host struct {
 	Name string
+	// Cgroup is where what Do runs is, nil for where this process is.
+	Cgroup *Cgroup
 
 	ns    netns.NsHandle
 	nl    *netlink.Handle
@@ -95,6 +97,11 @@ func (h *Host) Do(f func() error) error {
 	return onThread(func() error {
 		if err := netns.Set(h.ns); err != nil {
 			return fmt.Errorf("enter %s: %w", h.Name, err)
+		}
+		if h.Cgroup != nil {
+			if err := h.Cgroup.enter(); err != nil {
+				return fmt.Errorf("enter %s: %w", h.Name, err)
+			}
 		}
 		return f()
 	})

@@ -14,10 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NFTables writes and reads the two fairway tables of one network namespace by
+// NFTables writes and reads the two tables of a name, fairway in its own mode, of one network namespace by
 // netlink, without the nft program.
 type NFTables struct {
 	netns   int
+	table   string
 	limit   int
 	commits uint32 // transactions the kernel took from here
 	seen    sighting
@@ -35,7 +36,12 @@ const (
 
 // NewNFTables works in the network namespace of the descriptor netns; 0 is the current
 // one.
-func NewNFTables(netns int) *NFTables { return &NFTables{netns: netns, limit: opsPerTransaction} }
+func NewNFTables(netns int) *NFTables { return NewNFTablesNamed(netns, nftables.TableName) }
+
+// NewNFTablesNamed works on tables of another name, with the same layout.
+func NewNFTablesNamed(netns int, table string) *NFTables {
+	return &NFTables{netns: netns, table: table, limit: opsPerTransaction}
+}
 
 func (k *NFTables) conn() (*nft.Conn, error) {
 	opts := []nft.ConnOption{nft.AsLasting(), nft.WithSockOptions(func(c *netlink.Conn) error {
@@ -56,7 +62,7 @@ func (k *NFTables) conn() (*nft.Conn, error) {
 // first. After an error the kernel holds some of them: list it.
 func (k *NFTables) Apply(change *nftables.Change) error {
 	for _, part := range change.Chunks(k.limit, model.Name{Namespace: "default", Name: "kubernetes"}) {
-		if err := k.transaction(nftables.TableName, part.Ops); err != nil {
+		if err := k.transaction(k.table, part.Ops); err != nil {
 			return err
 		}
 	}
@@ -89,17 +95,17 @@ func (k *NFTables) Cleanup() error {
 	defer c.CloseLasting()
 	var errs error
 	for _, v6 := range []bool{false, true} {
-		c.DelTable(table(v6))
+		c.DelTable(k.tableOf(v6))
 		if err := c.Flush(); err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.EAFNOSUPPORT) {
-			errs = errors.Join(errs, fmt.Errorf("table %s: %w", nftables.TableName, err))
+			errs = errors.Join(errs, fmt.Errorf("table %s: %w", k.table, err))
 		}
 	}
 	return errs
 }
 
-func table(v6 bool) *nft.Table {
+func (k *NFTables) tableOf(v6 bool) *nft.Table {
 	if v6 {
-		return &nft.Table{Name: nftables.TableName, Family: nft.TableFamilyIPv6}
+		return &nft.Table{Name: k.table, Family: nft.TableFamilyIPv6}
 	}
-	return &nft.Table{Name: nftables.TableName, Family: nft.TableFamilyIPv4}
+	return &nft.Table{Name: k.table, Family: nft.TableFamilyIPv4}
 }

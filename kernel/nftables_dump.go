@@ -19,9 +19,9 @@ import (
 const dumpBuffer = 64 << 10
 
 // dumpElems reads the elements of a set.
-func dumpElems(c *netlink.Conn, set nftables.Set, add func(nftables.Elem)) error {
+func dumpElems(c *netlink.Conn, table string, set nftables.Set, add func(nftables.Elem)) error {
 	var a attrs
-	a.str(unix.NFTA_SET_ELEM_LIST_TABLE, nftables.TableName)
+	a.str(unix.NFTA_SET_ELEM_LIST_TABLE, table)
 	a.str(unix.NFTA_SET_ELEM_LIST_SET, set.Name)
 	req, err := c.Send(netlink.Message{
 		Header: netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETSETELEM, Flags: netlink.Request | netlink.Dump},

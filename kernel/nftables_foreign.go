@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"fairway/proxy/nftables"
-
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -77,13 +75,13 @@ func (k *NFTables) gone(v4, v6 bool) (bool, error) {
 		if !wanted {
 			continue
 		}
-		tables, err := c.ListTablesOfFamily(table(i == 1).Family)
+		tables, err := c.ListTablesOfFamily(k.tableOf(i == 1).Family)
 		if err != nil {
 			return false, fmt.Errorf("nftables tables: %w", err)
 		}
 		there := false
 		for _, t := range tables {
-			there = there || t.Name == nftables.TableName
+			there = there || t.Name == k.table
 		}
 		if !there {
 			return true, nil

@@ -26,11 +26,11 @@ func (k *NFTables) List() (*nftables.Program, error) {
 		return nil, err
 	}
 	defer dump.Close()
-	r := &rulesReader{c: c, dump: dump}
+	r := &rulesReader{k: k, c: c, dump: dump}
 	var present [2]bool
 	for i, v6 := range []bool{false, true} {
 		if present[i], err = r.table(v6); err != nil {
-			return nil, fmt.Errorf("list table %s %s: %w", familyName(v6), nftables.TableName, err)
+			return nil, fmt.Errorf("list table %s %s: %w", familyName(v6), k.table, err)
 		}
 	}
 	return nftables.Listing(present[0], present[1], r.sets, r.chains, r.elems), nil
@@ -44,6 +44,7 @@ func familyName(v6 bool) string {
 }
 
 type rulesReader struct {
+	k      *NFTables
 	c      *nft.Conn
 	dump   *netlink.Conn
 	sets   []nftables.Set
@@ -53,7 +54,7 @@ type rulesReader struct {
 
 // table reads one table; false when there is none.
 func (r *rulesReader) table(v6 bool) (bool, error) {
-	t := table(v6)
+	t := r.k.tableOf(v6)
 	tables, err := r.c.ListTablesOfFamily(t.Family)
 	if err != nil {
 		return false, err
@@ -95,7 +96,7 @@ func (r *rulesReader) set(s *nft.Set, v6 bool) error {
 	if kind == nftables.Foreign || kind == nftables.Clients {
 		return nil
 	}
-	err := dumpElems(r.dump, nftables.Set{V6: v6, Kind: kind, Name: s.Name}, func(e nftables.Elem) { r.elems = append(r.elems, e) })
+	err := dumpElems(r.dump, r.k.table, nftables.Set{V6: v6, Kind: kind, Name: s.Name}, func(e nftables.Elem) { r.elems = append(r.elems, e) })
 	if err != nil {
 		return fmt.Errorf("set %s: %w", s.Name, err)
 	}

@@ -14,11 +14,11 @@ func (p *Plan) Answer(pkt packet.Packet) packet.Verdict {
 	if pkt.Proto == packet.SCTP && p.Config.Mode.Traits().NoSCTP {
 		return packet.Verdict{Action: packet.Pass, Steps: []packet.Step{step("services", "this mode serves no SCTP")}}
 	}
-	if sp, ok := p.index[frontKey{pkt.Dst.Addr(), pkt.Dst.Port(), pkt.Proto}]; ok {
+	if sp := p.at(frontKey{pkt.Dst.Addr(), pkt.Dst.Port(), pkt.Proto}); sp != nil {
 		return p.answerVIP(sp, pkt).Sorted()
 	}
 	if p.NodePortOn(pkt.Dst.Addr()) && p.localhostAllowed(pkt) {
-		if sp, ok := p.index[frontKey{anyAddr(pkt.Dst.Addr().Is6()), pkt.Dst.Port(), pkt.Proto}]; ok {
+		if sp := p.at(frontKey{anyAddr(pkt.Dst.Addr().Is6()), pkt.Dst.Port(), pkt.Proto}); sp != nil {
 			v := p.answerExternal(sp, pkt)
 			v.Steps = slices.Insert(v.Steps, 0, step("nodePort", "%d/%s is Service %s", sp.NodePort, sp.Proto, sp.Key))
 			return v.Sorted()
@@ -232,11 +232,11 @@ func (p *Plan) hidesSource(pkt packet.Packet) bool {
 
 // Lookup finds the ServicePort that claims a destination, nil when none does.
 func (p *Plan) Lookup(dst netip.AddrPort, proto packet.Protocol) *ServicePort {
-	if sp, ok := p.index[frontKey{dst.Addr(), dst.Port(), proto}]; ok {
+	if sp := p.at(frontKey{dst.Addr(), dst.Port(), proto}); sp != nil {
 		return sp
 	}
 	if p.NodePortOn(dst.Addr()) {
-		return p.index[frontKey{anyAddr(dst.Addr().Is6()), dst.Port(), proto}]
+		return p.at(frontKey{anyAddr(dst.Addr().Is6()), dst.Port(), proto})
 	}
 	return nil
 }

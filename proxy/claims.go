@@ -46,28 +46,51 @@ func anyAddr(v6 bool) netip.Addr {
 	return netip.IPv4Unspecified()
 }
 
-// buildIndex maps frontends to ServicePorts. Where two Services claim one frontend the
+// claims say who has which frontend.
+type claims struct {
+	guard   guard
+	index   map[frontKey]int // in holders
+	holders []*ServicePort   // the Plan's ports, those too that have no frontend left
+	vips    map[netip.Addr]bool
+	lost    bool // some ServicePort does not have all it claims
+}
+
+// at is who has a frontend, nil when nobody does.
+func (c *claims) at(k frontKey) *ServicePort {
+	if i, ok := c.index[k]; ok {
+		return c.holders[i]
+	}
+	return nil
+}
+
+// claim maps frontends to ServicePorts, as old has it when nothing that counts for that
+// has changed: mostly endpoints come and go. Where two Services claim one frontend the
 // one whose cluster address it is keeps it, else the older (the API server allows one
 // only, files and hand-set addresses allow more), and the other is told; its other
 // frontends work on. What the guard refuses nobody gets.
-func (p *Plan) buildIndex(g guard) []model.Problem {
-	p.index = make(map[frontKey]*ServicePort, len(p.Ports)+len(p.Ports)/2)
+func (p *Plan) claim(old *Plan, g guard) []model.Problem {
+	p.claims = claims{guard: g, holders: p.Ports}
+	if p.claimsAs(old) {
+		p.index, p.vips = old.index, old.vips
+		return nil
+	}
+	p.index = make(map[frontKey]int, len(p.Ports)+len(p.Ports)/2)
 	p.vips = make(map[netip.Addr]bool, len(p.Ports))
 	losses := losses{}
-	for _, sp := range p.Ports {
+	for i, sp := range p.Ports {
 		p.vips[sp.ClusterIP] = true
 		for _, k := range sp.frontends() {
 			if why := g.refuses(k, sp); why != "" {
 				losses.note(sp, k, why)
 				continue
 			}
-			holder, taken := p.index[k]
+			holder := p.at(k)
 			switch {
-			case !taken:
-				p.index[k] = sp
+			case holder == nil:
+				p.index[k] = i
 			case holder == sp: // an externalIP that is also the load balancer's address
 			case sp.beats(holder, k):
-				p.index[k] = sp
+				p.index[k] = i
 				losses.note(holder, k, "")
 			default:
 				losses.note(sp, k, "")
@@ -90,6 +113,15 @@ func (p *Plan) bindVIPs() {
 			}
 		}
 	}
+}
+
+// claimsAs tells whether each of p's ServicePorts gets what its forerunner in old got.
+// One reached from outside is looked at anew when it changes: the guard knows endpoints.
+func (p *Plan) claimsAs(old *Plan) bool {
+	return old.index != nil && !old.lost && old.guard.equal(p.guard) &&
+		slices.EqualFunc(p.Ports, old.Ports, func(a, b *ServicePort) bool {
+			return a == b || a.Key == b.Key && a.ClusterIP == b.ClusterIP && a.Port == b.Port && !a.External() && !b.External()
+		})
 }
 
 // losses are the frontends ServicePorts do not get: why not, or "" when another has it.
@@ -123,8 +155,9 @@ func (p *Plan) settle(losses losses) []model.Problem {
 	if len(losses) == 0 {
 		return nil
 	}
+	p.lost = true
 	var problems []model.Problem
-	for i, sp := range p.Ports {
+	for i, sp := range p.holders {
 		lost := losses[sp]
 		if lost == nil {
 			continue
@@ -132,25 +165,20 @@ func (p *Plan) settle(losses losses) []model.Problem {
 		cut := *sp
 		for _, k := range slices.SortedFunc(maps.Keys(lost), func(a, b frontKey) int { return strings.Compare(a.String(), b.String()) }) {
 			cut.drop(k)
-			problems = append(problems, p.lost(sp, k, lost[k]))
+			problems = append(problems, p.loss(sp, k, lost[k]))
 		}
-		p.Ports[i] = &cut
-		for _, k := range sp.frontends() {
-			if p.index[k] == sp {
-				p.index[k] = &cut
-			}
-		}
+		p.holders[i] = &cut
 	}
-	p.Ports = slices.DeleteFunc(p.Ports, func(sp *ServicePort) bool { return !sp.ClusterIP.IsValid() && !sp.External() })
+	p.Ports = slices.DeleteFunc(slices.Clone(p.holders), func(sp *ServicePort) bool { return !sp.ClusterIP.IsValid() && !sp.External() })
 	return problems
 }
 
-func (p *Plan) lost(sp *ServicePort, k frontKey, why string) model.Problem {
+func (p *Plan) loss(sp *ServicePort, k frontKey, why string) model.Problem {
 	if why != "" {
 		return model.Problem{Object: sp.Ref(), Field: "spec.ports", Reason: "FrontendReserved",
 			Message: fmt.Sprintf("%s is %s; serving it here would cut the node off, so it is left out: choose another address or port", k, why)}
 	}
-	holder := p.index[k]
+	holder := p.at(k)
 	title := "which is older"
 	if holder.ClusterIP == k.addr {
 		title = "whose clusterIP it is"

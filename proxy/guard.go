@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -41,6 +42,12 @@ func newGuard(snap *model.Snapshot, p *Plan) guard {
 		}
 	}
 	return g
+}
+
+// equal tells whether o refuses the same. What lives where may change any time when VIPs
+// become addresses, so that is always asked anew.
+func (g guard) equal(o guard) bool {
+	return !g.binds && !o.binds && maps.Equal(g.apiServers, o.apiServers) && maps.Equal(g.kubelets, o.kubelets) && slices.Equal(g.nodes, o.nodes)
 }
 
 // refuses says whose k is when sp must not have it, else "".

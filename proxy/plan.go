@@ -132,11 +132,11 @@ type Plan struct {
 	// Health is the health-check NodePorts to serve, by Service name.
 	Health []HealthCheck
 
-	byService map[*model.Service][]*ServicePort
-	byName    map[model.Name][]*ServicePort
-	zone      string
-	index     map[frontKey]*ServicePort
-	vips      map[netip.Addr]bool
+	// services are the snapshot's, ports[i] what services[i] has, lost frontends and all.
+	services []*model.Service
+	ports    [][]*ServicePort
+	zone     string
+	claims
 }
 
 // Key names a ServicePort in events, chain names and comments: `ns/svc:port`, or
@@ -234,31 +234,48 @@ type HealthCheck struct {
 // New makes the Plan of cfg.Node. ServicePorts of unchanged Services are shared with
 // prev (nil at first) as long as nothing about this node changed.
 func New(prev *Plan, snap *model.Snapshot, cfg Config) (*Plan, []model.Problem) {
-	p := &Plan{Config: cfg, byService: make(map[*model.Service][]*ServicePort, len(snap.Services)),
-		byName: make(map[model.Name][]*ServicePort, len(snap.Services))}
+	p := &Plan{Config: cfg, services: snap.Services, ports: make([][]*ServicePort, 0, len(snap.Services))}
 	if n := snap.Node(cfg.Node); n != nil {
 		p.zone = n.Zone
 	}
-	var kept map[*model.Service][]*ServicePort
+	kept := &Plan{}
 	if prev != nil && prev.zone == p.zone && prev.Config.same(cfg) {
-		kept = prev.byService
+		kept = prev
 	}
+	p.Ports = make([]*ServicePort, 0, len(kept.Ports)+1)
+	next := 0 // in kept.services, which as a rule are the same
 	for _, svc := range snap.Services {
-		ports, ok := kept[svc]
-		if !ok {
-			ports = p.servicePorts(svc)
-			if kept != nil {
-				share(ports, prev.byName[svc.Name])
-			}
+		for next < len(kept.services) && kept.services[next] != svc && kept.services[next].Name.Compare(svc.Name) < 0 {
+			next++
 		}
-		p.byService[svc], p.byName[svc.Name] = ports, ports
+		var ports []*ServicePort
+		if next < len(kept.services) && kept.services[next] == svc {
+			ports = kept.ports[next]
+		} else {
+			ports = p.servicePorts(svc)
+			share(ports, kept.portsOf(svc.Name))
+		}
+		p.ports = append(p.ports, ports)
 		p.Ports = append(p.Ports, ports...)
 		if svc.HealthCheckNodePort != 0 && len(ports) > 0 && svc.Type == model.LoadBalancer && svc.ExternalLocal {
 			p.Health = append(p.Health, healthCheck(svc, cfg.Node))
 		}
 	}
 	problems := p.schedulerProblems()
-	return p, append(problems, p.buildIndex(newGuard(snap, p))...)
+	return p, append(problems, p.claim(kept, newGuard(snap, p))...)
+}
+
+// portsOf are the ports of a Service of this name, whichever it was.
+func (p *Plan) portsOf(n model.Name) []*ServicePort {
+	i, ok := p.find(n)
+	if !ok {
+		return nil
+	}
+	return p.ports[i]
+}
+
+func (p *Plan) find(n model.Name) (int, bool) {
+	return slices.BinarySearchFunc(p.services, n, func(s *model.Service, n model.Name) int { return s.Name.Compare(n) })
 }
 
 // share replaces ports by the old ones of equal value: a change of an annotation, or of

@@ -55,19 +55,21 @@ func serving(p, other *Plan) map[netip.AddrPort][]netip.AddrPort {
 	if p == nil {
 		return out
 	}
-	for svc, ports := range p.byService {
-		if other != nil {
-			if _, same := other.byService[svc]; same {
-				continue
-			}
+	changed := p.services
+	if other != nil {
+		changed, _ = model.Changed(p.services, other.services)
+	}
+	for _, svc := range changed {
+		if other != nil && other.serves(svc) {
+			continue
 		}
-		for _, sp := range ports {
+		for _, sp := range p.portsOf(svc.Name) {
 			if sp.Proto != packet.UDP {
 				continue
 			}
 			list := servingEndpoints(svc, sp)
 			for _, k := range sp.frontends() {
-				if held := p.index[k]; held != nil && held.Key == sp.Key { // else an older Service has it
+				if held := p.at(k); held != nil && held.Key == sp.Key { // else an older Service has it
 					out[netip.AddrPortFrom(k.addr, k.port)] = list
 				}
 			}
@@ -88,14 +90,18 @@ func servingEndpoints(svc *model.Service, sp *ServicePort) []netip.AddrPort {
 
 // servingAt is the serving endpoints of whichever Service holds a UDP frontend.
 func (p *Plan) servingAt(dst netip.AddrPort) []netip.AddrPort {
-	sp := p.index[frontKey{dst.Addr(), dst.Port(), packet.UDP}]
+	sp := p.at(frontKey{dst.Addr(), dst.Port(), packet.UDP})
 	if sp == nil {
 		return nil
 	}
-	for svc := range p.byService {
-		if svc.Name == sp.Service {
-			return servingEndpoints(svc, sp)
-		}
+	if i, ok := p.find(sp.Service); ok {
+		return servingEndpoints(p.services[i], sp)
 	}
 	return nil
+}
+
+// serves tells whether this very Service is among p's.
+func (p *Plan) serves(svc *model.Service) bool {
+	i, ok := p.find(svc.Name)
+	return ok && p.services[i] == svc
 }

@@ -4,8 +4,9 @@ import "fairway/model"
 
 // AnyGone tells whether a Service this plan serves is no longer served by snap's.
 func (p *Plan) AnyGone(snap *model.Snapshot) bool {
-	for svc, ports := range p.byService {
-		if len(ports) == 0 {
+	before, _ := model.Changed(p.services, snap.Services)
+	for _, svc := range before {
+		if len(p.portsOf(svc.Name)) == 0 {
 			continue
 		}
 		if now := snap.Service(svc.Name); now != svc && !stillServed(svc, now) {
@@ -22,7 +23,7 @@ func (p *Plan) Remaining(snap *model.Snapshot) *model.Snapshot {
 		if !s.HasVIP() {
 			return true
 		}
-		for _, old := range p.byName[s.Name] {
+		for _, old := range p.portsOf(s.Name) {
 			if old.serviceUID == s.UID {
 				return true
 			}

@@ -201,7 +201,7 @@ func (m *elemMessage) add(e *nftables.Elem) {
 	}
 	m.value(unix.NFTA_SET_ELEM_KEY, key)
 	switch e.Kind.Data() {
-	case nftables.Target:
+	case nftables.Target, nftables.ClassOf:
 		m.value(unix.NFTA_SET_ELEM_DATA, e.Data)
 	case nftables.Verdict:
 		m.nest(unix.NFTA_SET_ELEM_DATA, func() {

@@ -23,9 +23,14 @@ func dumpElems(c *netlink.Conn, table string, set nftables.Set, add func(nftable
 	var a attrs
 	a.str(unix.NFTA_SET_ELEM_LIST_TABLE, table)
 	a.str(unix.NFTA_SET_ELEM_LIST_SET, set.Name)
+	return dump(c, unix.NFT_MSG_GETSETELEM, set.V6, &a, func(msg []byte) { readElems(msg, set, add) })
+}
+
+// dump asks for a list and visits what each message of the answer holds.
+func dump(c *netlink.Conn, typ uint16, v6 bool, a *attrs, visit func(msg []byte)) error {
 	req, err := c.Send(netlink.Message{
-		Header: netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETSETELEM, Flags: netlink.Request | netlink.Dump},
-		Data:   append([]byte{family(set.V6), unix.NFNETLINK_V0, 0, 0}, a.b...),
+		Header: netlink.Header{Type: netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | typ), Flags: netlink.Request | netlink.Dump},
+		Data:   append([]byte{family(v6), unix.NFNETLINK_V0, 0, 0}, a.b...),
 	})
 	if err != nil {
 		return err
@@ -36,7 +41,7 @@ func dumpElems(c *netlink.Conn, table string, set nftables.Set, add func(nftable
 		if err != nil {
 			return err
 		}
-		done, err := eachMessage(buf[:n], req.Header.Sequence, func(data []byte) { readElems(data, set, add) })
+		done, err := eachMessage(buf[:n], req.Header.Sequence, visit)
 		if done || err != nil {
 			return err
 		}

@@ -49,7 +49,7 @@ func (k *FakeNFTables) Apply(c *nftables.Change) error {
 	if limit == 0 {
 		limit = 100
 	}
-	parts := c.Chunks(limit, model.Name{Namespace: "default", Name: "kubernetes"})
+	parts := slices.Collect(c.Chunks(limit, model.Name{Namespace: "default", Name: "kubernetes"}))
 	fault, upTo := k.rand.Float64() < k.FailRate, len(parts)
 	if fault {
 		switch k.rand.IntN(3) {
@@ -73,12 +73,15 @@ func (k *FakeNFTables) Apply(c *nftables.Change) error {
 }
 
 // List gives what is there.
-func (k *FakeNFTables) List() (*nftables.Program, error) {
+func (k *FakeNFTables) List() (*nftables.Program, error) { return k.ListFor(nil) }
+
+// ListFor gives what is there and not as want has it.
+func (k *FakeNFTables) ListFor(want *nftables.Program) (*nftables.Program, error) {
 	k.Lists++
 	if k.rand.Float64() < k.FailRate {
 		return nil, ErrInjected
 	}
-	return k.state.program(), nil
+	return k.state.program(nftables.Expect(want)), nil
 }
 
 // Cleanup empties both tables.
@@ -118,14 +121,15 @@ func (s fakeState) clone() fakeState {
 	return fakeState{maps.Clone(s.tables), maps.Clone(s.sets), maps.Clone(s.chains), maps.Clone(s.elems)}
 }
 
-func (s fakeState) program() *nftables.Program {
+func (s fakeState) program(expected *nftables.Expectation) *nftables.Program {
 	// In a fixed order, so that the same seed makes the same faults.
 	sets := slices.SortedFunc(maps.Values(s.sets), func(a, b nftables.Set) int { return strings.Compare(a.Name, b.Name) })
 	chains := slices.SortedFunc(maps.Values(s.chains), func(a, b *nftables.Chain) int { return strings.Compare(a.Name, b.Name) })
 	elems := slices.SortedFunc(maps.Values(s.elems), func(a, b nftables.Elem) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), strings.Compare(a.Key, b.Key))
 	})
-	return nftables.Listing(s.tables[false], s.tables[true], sets, chains, elems)
+	elems = slices.DeleteFunc(elems, expected.Meet)
+	return nftables.Listing(s.tables[false], s.tables[true], sets, chains, elems, expected)
 }
 
 func (s fakeState) transaction(ops []nftables.Op, refuse func(nftables.Op) error) error {
@@ -171,7 +175,7 @@ func (s fakeState) set(o nftables.Op) error {
 	n := fakeName{o.V6, o.Set.Name}
 	have, there := s.sets[n]
 	if o.Action == nftables.AddSet {
-		if there && have.Kind != o.Set.Kind {
+		if there && (have.Kind != o.Set.Kind || have.Counter != o.Set.Counter) {
 			return errors.New("file exists")
 		}
 		s.sets[n] = *o.Set

@@ -39,7 +39,7 @@ func (p *ruleParser) take(n int, e nftables.Expr) nftables.Expr {
 
 // next reads one expression, nil when it is none of ours.
 func (p *ruleParser) next() nftables.Expr {
-	for _, read := range []func() nftables.Expr{p.verdict, p.metaMatch, p.addrMatch, p.oneIn, p.dnat, p.keyed} {
+	for _, read := range []func() nftables.Expr{p.verdict, p.metaMatch, p.addrMatch, p.indexed, p.clear, p.dnat, p.keyed} {
 		if e := read(); e != nil {
 			return e
 		}
@@ -137,9 +137,8 @@ func (p *ruleParser) field(e expr.Any) nftables.Field {
 		if e.Key == expr.MetaKeyL4PROTO && !e.SourceRegister {
 			return nftables.L4Proto
 		}
-	case *expr.Numgen:
-		if e.Type == unix.NFT_NG_RANDOM {
-			return nftables.Index
+		if e.Key == expr.MetaKeyPRIORITY && !e.SourceRegister {
+			return nftables.Class
 		}
 	case *expr.Payload:
 		if e.Base == expr.PayloadBaseTransportHeader && e.Offset == 2 && e.Len == 2 {
@@ -157,6 +156,9 @@ func (p *ruleParser) field(e expr.Any) nftables.Field {
 func (p *ruleParser) addrMatch() nftables.Expr {
 	f := p.field(p.left[0])
 	if f != nftables.Saddr && f != nftables.Daddr {
+		return nil
+	}
+	if _, ok := peek[*expr.Hash](p, 1); ok {
 		return nil
 	}
 	n, ones := 1, f.Size(p.v6)*8
@@ -188,15 +190,43 @@ func leadingOnes(mask []byte) int {
 	return n
 }
 
-func (p *ruleParser) oneIn() nftables.Expr {
-	n, ok := peek[*expr.Numgen](p, 0)
-	if !ok || n.Type != unix.NFT_NG_RANDOM {
+// index reads what gives an index, n expressions; 0 when none does.
+func (p *ruleParser) index() (n int, modulus, offset uint32, pick nftables.Pick) {
+	if g, ok := peek[*expr.Numgen](p, 0); ok {
+		if g.Type == unix.NFT_NG_INCREMENTAL {
+			return 1, g.Modulus, g.Offset, nftables.InTurn
+		}
+		return 1, g.Modulus, g.Offset, nftables.Randomly
+	}
+	h, ok := peek[*expr.Hash](p, 1)
+	if ok && p.field(p.left[0]) == nftables.Saddr && h.Type == expr.HashTypeJenkins && h.Seed == nftables.HashSeed &&
+		int(h.Length) == nftables.Saddr.Size(p.v6) {
+		return 2, h.Modulus, h.Offset, nftables.BySource
+	}
+	return 0, 0, 0, 0
+}
+
+// indexed reads what is done with an index: kept, or compared.
+func (p *ruleParser) indexed() nftables.Expr {
+	n, modulus, offset, pick := p.index()
+	if n == 0 {
 		return nil
 	}
-	if c, ok := peek[*expr.Cmp](p, 1); ok && c.Op == expr.CmpOpEq && bytes.Equal(c.Data, word(0)) {
-		return p.take(2, nftables.OneIn{N: n.Modulus})
+	if m, ok := peek[*expr.Meta](p, n); ok && m.Key == expr.MetaKeyPRIORITY && m.SourceRegister && offset == nftables.FirstIndex {
+		return p.take(n+1, nftables.SetIndex{N: modulus, Pick: pick})
 	}
-	return nil
+	c, ok := peek[*expr.Cmp](p, n)
+	if !ok || c.Op != expr.CmpOpEq || len(c.Data) != 4 || offset != 0 {
+		return nil
+	}
+	i := binaryutil.NativeEndian.Uint32(c.Data)
+	if pick == nftables.BySource {
+		return p.take(n+1, nftables.HashIs{N: modulus, I: i})
+	}
+	if i != 0 {
+		return nil
+	}
+	return p.take(n+1, nftables.OneIn{N: modulus, Pick: pick})
 }
 
 func (p *ruleParser) dnat() nftables.Expr {
@@ -217,48 +247,63 @@ func (p *ruleParser) dnat() nftables.Expr {
 	return nil
 }
 
+func (p *ruleParser) clear() nftables.Expr {
+	zero, ok := peek[*expr.Immediate](p, 0)
+	m, ok1 := peek[*expr.Meta](p, 1)
+	if ok && ok1 && bytes.Equal(zero.Data, word(0)) && m.Key == expr.MetaKeyPRIORITY && m.SourceRegister {
+		return p.take(2, nftables.ClearPriority{})
+	}
+	return nil
+}
+
 // keyed reads what looks a key up in a set.
 func (p *ruleParser) keyed() nftables.Expr {
 	var fields []nftables.Field
-	modulus := uint32(0)
 	for _, e := range p.left {
 		f := p.field(e)
 		if f == 0 {
 			break
 		}
-		if n, ok := e.(*expr.Numgen); ok {
-			modulus = n.Modulus
-		}
 		fields = append(fields, f)
 	}
 	n := len(fields)
-	if d, ok := peek[*expr.Dynset](p, n); ok && d.Operation == unix.NFT_DYNSET_OP_UPDATE && slices.Equal(fields, nftables.Clients.Fields()) {
+	if d, ok := peek[*expr.Dynset](p, n); ok && d.Operation == unix.NFT_DYNSET_OP_UPDATE && loads(nftables.Clients, fields) {
 		return p.take(n+1, nftables.Learn{Set: d.SetName, Timeout: d.Timeout})
 	}
 	l, ok := peek[*expr.Lookup](p, n)
 	if !ok {
 		return nil
 	}
-	if strings.HasPrefix(l.SetName, nftables.Clients.String()+"/") && slices.Equal(fields, nftables.Clients.Fields()) && !l.Invert {
+	if strings.HasPrefix(l.SetName, nftables.Clients.String()+"/") && loads(nftables.Clients, fields) && !l.Invert {
 		return p.take(n+1, nftables.Known{Set: l.SetName})
 	}
 	for _, k := range nftables.LayoutKinds() {
-		if k.String() == l.SetName && slices.Equal(fields, k.Fields()) {
-			return p.lookup(k, l, n, modulus)
+		if k.String() == l.SetName && loads(k, fields) {
+			return p.lookup(k, l, n)
 		}
 	}
 	return nil
 }
 
-func (p *ruleParser) lookup(k nftables.Kind, l *expr.Lookup, n int, modulus uint32) nftables.Expr {
+// loads tells whether fields are the key of a kind; the priority is read as a class.
+func loads(k nftables.Kind, fields []nftables.Field) bool {
+	return slices.EqualFunc(k.Fields(), fields, func(want, got nftables.Field) bool {
+		return want == got || want == nftables.Index && got == nftables.Class
+	})
+}
+
+func (p *ruleParser) lookup(k nftables.Kind, l *expr.Lookup, n int) nftables.Expr {
 	switch {
 	case !l.IsDestRegSet:
 		return p.take(n+1, nftables.InSet{Set: k, Not: l.Invert})
 	case l.DestRegister == unix.NFT_REG_VERDICT:
 		return p.take(n+1, nftables.VMap{Set: k})
 	}
+	if m, ok := peek[*expr.Meta](p, n+1); ok && m.Key == expr.MetaKeyPRIORITY && m.SourceRegister {
+		return p.take(n+2, nftables.SetClass{Set: k})
+	}
 	if nat, ok := peek[*expr.NAT](p, n+1); ok && nat.Type == expr.NATTypeDestNAT {
-		return p.take(n+2, nftables.DNATMap{Set: k, N: modulus})
+		return p.take(n+2, nftables.DNATMap{Set: k})
 	}
 	return nil
 }

@@ -26,6 +26,7 @@ func (m MissingFeature) Unwrap() error { return m.Err }
 // Probe asks the kernel for each feature the mode needs in one family, by using it, and
 // returns what is missing.
 func (k *NFTables) Probe(v6 bool) []MissingFeature {
+	defer k.close()
 	var missing []MissingFeature
 	for _, f := range probes(v6) {
 		ops := []nftables.Op{{Action: nftables.AddTable, V6: v6}}
@@ -78,9 +79,15 @@ func probes(v6 bool) []probe {
 		{name: "nf_tables (CONFIG_NF_TABLES)", basic: true},
 		{name: "NAT chains (CONFIG_NFT_NAT)", basic: true, hook: nftables.Prerouting, rule: []nftables.Expr{nftables.DNAT{Proto: packet.TCP, To: netip.AddrPortFrom(addr, 1)}}},
 		{name: "NAT of what the node sends", hook: nftables.Output},
-		{name: "verdict maps", hook: nftables.Prerouting, sets: layout(nftables.Services), rule: []nftables.Expr{nftables.VMap{Set: nftables.Services}}},
-		{name: "maps keyed by a random number (CONFIG_NFT_NUMGEN)", hook: nftables.Prerouting, sets: layout(nftables.Endpoints),
-			rule: []nftables.Expr{nftables.DNATMap{Set: nftables.Endpoints, N: 2}, nftables.OneIn{N: 2}}},
+		{name: "verdict maps", hook: nftables.Prerouting, sets: layout(nftables.OwnServices), rule: []nftables.Expr{nftables.VMap{Set: nftables.OwnServices}}},
+		{name: "maps to a packet's priority", hook: nftables.Prerouting, sets: layout(nftables.Services), rule: []nftables.Expr{nftables.SetClass{Set: nftables.Services}}},
+		{name: "verdict maps by a packet's priority", hook: nftables.Prerouting, sets: layout(nftables.Classes), rule: []nftables.Expr{nftables.VMap{Set: nftables.Classes}}},
+		{name: "maps from a packet's priority to addresses", hook: nftables.Prerouting, sets: layout(nftables.Endpoints),
+			rule: []nftables.Expr{nftables.ClearPriority{}, nftables.DNATMap{Set: nftables.Endpoints}}},
+		{name: "random and counted numbers (CONFIG_NFT_NUMGEN)", hook: nftables.Prerouting,
+			rule: []nftables.Expr{nftables.SetIndex{N: 2}, nftables.SetIndex{N: 2, Pick: nftables.InTurn}, nftables.OneIn{N: 2}}},
+		{name: "hashes of addresses (CONFIG_NFT_HASH)", hook: nftables.Prerouting,
+			rule: []nftables.Expr{nftables.SetIndex{N: 2, Pick: nftables.BySource}, nftables.HashIs{N: 2}}},
 		{name: "reject before routing (Linux 5.9)", hook: nftables.Prerouting, rule: []nftables.Expr{nftables.Reject{}}},
 		{name: "ranges over several fields (Linux 5.6)", sets: layout(nftables.SourceRanges), rule: []nftables.Expr{nftables.InSet{Set: nftables.SourceRanges, Not: true}}},
 		{name: "sets filled by rules", sets: []nftables.Set{clients}, rule: []nftables.Expr{nftables.Known{Set: clients.Name}, nftables.Learn{Set: clients.Name, Timeout: time.Minute}}},

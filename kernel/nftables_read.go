@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"strings"
 
@@ -15,7 +16,11 @@ import (
 
 // List reads back what the kernel holds of both tables, as typed rules and elements.
 // Clients learned by session affinity are left out: they are state, not program.
-func (k *NFTables) List() (*nftables.Program, error) {
+func (k *NFTables) List() (*nftables.Program, error) { return k.ListFor(nil) }
+
+// ListFor is List to be compared with want: elements that are as want has them are noted
+// and not kept, for of a large cluster they fill the memory.
+func (k *NFTables) ListFor(want *nftables.Program) (*nftables.Program, error) {
 	c, err := k.conn()
 	if err != nil {
 		return nil, err
@@ -26,14 +31,14 @@ func (k *NFTables) List() (*nftables.Program, error) {
 		return nil, err
 	}
 	defer dump.Close()
-	r := &rulesReader{k: k, c: c, dump: dump}
+	r := &rulesReader{k: k, c: c, dump: dump, expected: nftables.Expect(want)}
 	var present [2]bool
 	for i, v6 := range []bool{false, true} {
 		if present[i], err = r.table(v6); err != nil {
 			return nil, fmt.Errorf("list table %s %s: %w", familyName(v6), k.table, err)
 		}
 	}
-	return nftables.Listing(present[0], present[1], r.sets, r.chains, r.elems), nil
+	return nftables.Listing(present[0], present[1], r.sets, r.chains, r.elems, r.expected), nil
 }
 
 func familyName(v6 bool) string {
@@ -50,6 +55,8 @@ type rulesReader struct {
 	sets   []nftables.Set
 	chains []*nftables.Chain
 	elems  []nftables.Elem
+
+	expected *nftables.Expectation
 }
 
 // table reads one table; false when there is none.
@@ -66,8 +73,10 @@ func (r *rulesReader) table(v6 bool) (bool, error) {
 	if !found {
 		return false, nil
 	}
-	sets, err := r.c.GetSets(t)
-	if err != nil {
+	var sets []heldSet
+	var a attrs
+	a.str(unix.NFTA_SET_TABLE, r.k.table)
+	if err := dump(r.dump, unix.NFT_MSG_GETSET, v6, &a, func(msg []byte) { sets = append(sets, readSet(msg)) }); err != nil {
 		return false, fmt.Errorf("sets: %w", err)
 	}
 	for _, s := range sets {
@@ -90,55 +99,74 @@ func (r *rulesReader) table(v6 bool) (bool, error) {
 	return true, nil
 }
 
-func (r *rulesReader) set(s *nft.Set, v6 bool) error {
-	kind := setKind(s, v6)
-	r.sets = append(r.sets, nftables.Set{V6: v6, Kind: kind, Name: s.Name})
-	if kind == nftables.Foreign || kind == nftables.Clients {
+func (r *rulesReader) set(s heldSet, v6 bool) error {
+	set := nftables.Set{V6: v6, Kind: s.kind(v6), Name: s.name, Counter: s.counter}
+	r.sets = append(r.sets, set)
+	if set.Kind == nftables.Foreign || set.Kind == nftables.Clients {
 		return nil
 	}
-	err := dumpElems(r.dump, r.k.table, nftables.Set{V6: v6, Kind: kind, Name: s.Name}, func(e nftables.Elem) { r.elems = append(r.elems, e) })
+	err := dumpElems(r.dump, r.k.table, set, func(e nftables.Elem) {
+		if !r.expected.Meet(e) {
+			r.elems = append(r.elems, e)
+		}
+	})
 	if err != nil {
-		return fmt.Errorf("set %s: %w", s.Name, err)
+		return fmt.Errorf("set %s: %w", s.name, err)
 	}
 	return nil
 }
 
-// setKind tells which of the layout's sets s is: the name and the shape must agree.
-func setKind(s *nft.Set, v6 bool) nftables.Kind {
-	if s.Anonymous {
-		return nftables.Foreign
-	}
+// heldSet is what the kernel tells of a set.
+type heldSet struct {
+	name                       string
+	flags, keySize, data, size uint32
+	counter                    bool
+}
+
+func readSet(msg []byte) heldSet {
+	var s heldSet
+	eachAttr(msg, func(typ uint16, v []byte) {
+		number := func(to *uint32) {
+			if len(v) == 4 {
+				*to = binary.BigEndian.Uint32(v)
+			}
+		}
+		switch typ {
+		case unix.NFTA_SET_NAME:
+			s.name = strings.TrimRight(string(v), "\x00")
+		case unix.NFTA_SET_FLAGS:
+			number(&s.flags)
+		case unix.NFTA_SET_KEY_LEN:
+			number(&s.keySize)
+		case unix.NFTA_SET_DATA_TYPE:
+			number(&s.data)
+		case unix.NFTA_SET_DATA_LEN:
+			number(&s.size)
+		case setExpr:
+			eachAttr(v, func(typ uint16, v []byte) {
+				s.counter = s.counter || typ == unix.NFTA_EXPR_NAME && strings.TrimRight(string(v), "\x00") == "counter"
+			})
+		}
+	})
+	return s
+}
+
+// kind tells which of the layout's sets s is: the name and the shape must agree.
+func (s heldSet) kind(v6 bool) nftables.Kind {
 	kinds := nftables.LayoutKinds()
-	if strings.HasPrefix(s.Name, nftables.Clients.String()+"/") {
+	if strings.HasPrefix(s.name, nftables.Clients.String()+"/") {
 		kinds = []nftables.Kind{nftables.Clients}
 	}
 	for _, k := range kinds {
-		if k != nftables.Clients && s.Name != k.String() {
+		if k != nftables.Clients && s.name != k.String() {
 			continue
 		}
-		// The library loses the key's length of a verdict map.
-		sameKey := int(s.KeyType.Bytes) == k.KeySize(v6) || k.Data() == nftables.Verdict
-		if sameKey && readFlags(s) == setFlags(k) {
+		data, size := dataOf(k, v6)
+		if int(s.keySize) == k.KeySize(v6) && s.flags == setFlags(k) && s.data == data && (s.size == size || data == typeVerdict) {
 			return k
 		}
 	}
 	return nftables.Foreign
-}
-
-func readFlags(s *nft.Set) uint32 {
-	flags := uint32(0)
-	for _, f := range []struct {
-		on  bool
-		bit uint32
-	}{
-		{s.IsMap, unix.NFT_SET_MAP}, {s.Interval, unix.NFT_SET_INTERVAL}, {s.Concatenation, flagConcat},
-		{s.HasTimeout, unix.NFT_SET_TIMEOUT}, {s.Dynamic, unix.NFT_SET_EVAL}, {s.Constant, unix.NFT_SET_CONSTANT},
-	} {
-		if f.on {
-			flags |= f.bit
-		}
-	}
-	return flags
 }
 
 func (r *rulesReader) chain(t *nft.Table, c *nft.Chain, v6 bool) error {

@@ -43,20 +43,24 @@ func (x *exprWriter) add(e ...expr.Any) { x.out = append(x.out, e...) }
 
 func (x *exprWriter) write(e nftables.Expr) error {
 	switch e := e.(type) {
+	case nftables.SetClass:
+		x.key(e.Set)
+		x.add(&expr.Lookup{SourceRegister: firstReg, DestRegister: firstReg, IsDestRegSet: true, SetName: e.Set.String()},
+			&expr.Meta{Key: expr.MetaKeyPRIORITY, SourceRegister: true, Register: firstReg})
 	case nftables.VMap:
-		x.key(e.Set, 0)
+		x.key(e.Set)
 		x.add(&expr.Lookup{SourceRegister: firstReg, IsDestRegSet: true, SetName: e.Set.String()})
 	case nftables.DNATMap:
-		x.key(e.Set, e.N)
+		x.key(e.Set)
 		x.add(&expr.Lookup{SourceRegister: firstReg, DestRegister: firstReg, IsDestRegSet: true, SetName: e.Set.String()}, x.dnat())
 	case nftables.InSet:
-		x.key(e.Set, 0)
+		x.key(e.Set)
 		x.add(&expr.Lookup{SourceRegister: firstReg, SetName: e.Set.String(), Invert: e.Not})
 	case nftables.Known:
-		x.load(nftables.Saddr, firstReg, 0)
+		x.load(nftables.Saddr, firstReg)
 		x.add(&expr.Lookup{SourceRegister: firstReg, SetName: e.Set})
 	case nftables.Learn:
-		x.load(nftables.Saddr, firstReg, 0)
+		x.load(nftables.Saddr, firstReg)
 		x.add(&expr.Dynset{SrcRegKey: firstReg, SetName: e.Set, Operation: uint32(unix.NFT_DYNSET_OP_UPDATE), Timeout: e.Timeout})
 	case nftables.DNAT:
 		x.add(&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: firstReg}, cmpEq(e.Proto.Number()))
@@ -87,7 +91,16 @@ func (x *exprWriter) match(e nftables.Expr) error {
 	case nftables.DNATed:
 		x.add(&expr.Ct{Key: expr.CtKeySTATUS, Register: firstReg}, bits(dnatStatus, 0), nonZero())
 	case nftables.OneIn:
-		x.add(&expr.Numgen{Register: firstReg, Modulus: e.N, Type: unix.NFT_NG_RANDOM}, &expr.Cmp{Op: expr.CmpOpEq, Register: firstReg, Data: word(0)})
+		x.pick(e.N, 0, e.Pick)
+		x.add(&expr.Cmp{Op: expr.CmpOpEq, Register: firstReg, Data: word(0)})
+	case nftables.SetIndex:
+		x.pick(e.N, nftables.FirstIndex, e.Pick)
+		x.add(&expr.Meta{Key: expr.MetaKeyPRIORITY, SourceRegister: true, Register: firstReg})
+	case nftables.ClearPriority:
+		x.add(&expr.Immediate{Register: firstReg, Data: word(0)}, &expr.Meta{Key: expr.MetaKeyPRIORITY, SourceRegister: true, Register: firstReg})
+	case nftables.HashIs:
+		x.pick(e.N, 0, nftables.BySource)
+		x.add(&expr.Cmp{Op: expr.CmpOpEq, Register: firstReg, Data: word(e.I)})
 	case nftables.Masquerade:
 		x.add(&expr.Masq{FullyRandom: true})
 	case nftables.Goto:
@@ -115,22 +128,39 @@ func (x *exprWriter) portUnreachable() uint8 {
 func (x *exprWriter) words(f nftables.Field) uint32 { return uint32(f.Size(x.v6) / 4) }
 
 // key loads the fields of a set's key into consecutive registers.
-func (x *exprWriter) key(k nftables.Kind, n uint32) {
+func (x *exprWriter) key(k nftables.Kind) {
 	reg := uint32(firstReg)
 	for _, f := range k.Fields() {
-		x.load(f, reg, n)
+		x.load(f, reg)
 		reg += x.words(f)
 	}
 }
 
-func (x *exprWriter) load(f nftables.Field, reg, n uint32) {
+// hashReg holds what is hashed: four registers beyond the first.
+const hashReg = firstReg + 4
+
+// pick loads an index below n, plus offset.
+func (x *exprWriter) pick(n, offset uint32, pick nftables.Pick) {
+	switch pick {
+	case nftables.InTurn:
+		x.add(&expr.Numgen{Register: firstReg, Modulus: n, Offset: offset, Type: unix.NFT_NG_INCREMENTAL})
+	case nftables.BySource:
+		x.load(nftables.Saddr, hashReg)
+		x.add(&expr.Hash{SourceRegister: hashReg, DestRegister: firstReg, Length: 4 * x.words(nftables.Saddr), Modulus: n, Offset: offset,
+			Seed: nftables.HashSeed, Type: expr.HashTypeJenkins})
+	default:
+		x.add(&expr.Numgen{Register: firstReg, Modulus: n, Offset: offset, Type: unix.NFT_NG_RANDOM})
+	}
+}
+
+func (x *exprWriter) load(f nftables.Field, reg uint32) {
 	switch f {
 	case nftables.L4Proto:
 		x.add(&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg})
 	case nftables.Dport:
 		x.add(&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2})
-	case nftables.Index:
-		x.add(&expr.Numgen{Register: reg, Modulus: n, Type: unix.NFT_NG_RANDOM})
+	case nftables.Class, nftables.Index:
+		x.add(&expr.Meta{Key: expr.MetaKeyPRIORITY, Register: reg})
 	default:
 		x.add(&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: addrOffset(f, x.v6), Len: 4 * x.words(f)})
 	}
@@ -159,7 +189,7 @@ func (x *exprWriter) dnat() *expr.NAT {
 }
 
 func (x *exprWriter) prefix(e nftables.Addr) {
-	x.load(e.Field, firstReg, 0)
+	x.load(e.Field, firstReg)
 	if !e.Prefix.IsSingleIP() {
 		mask := maskBytes(e.Prefix)
 		x.add(&expr.Bitwise{SourceRegister: firstReg, DestRegister: firstReg, Len: uint32(len(mask)), Mask: mask, Xor: make([]byte, len(mask))})

@@ -12,7 +12,7 @@ const (
 	typeIPv6    = 8
 	typeProto   = 12
 	typePort    = 13
-	typeInteger = 4
+	typeClass   = 23
 	typeBits    = 6 // how far a concatenation shifts
 	typeVerdict = 0xffffff00
 )
@@ -29,7 +29,7 @@ func fieldType(f nftables.Field, v6 bool) uint32 {
 	case nftables.Dport:
 		return typePort
 	}
-	return typeInteger
+	return typeClass
 }
 
 // fieldLen is the length of a field without padding.
@@ -71,7 +71,22 @@ func setFlags(k nftables.Kind) uint32 {
 const (
 	flagConcat    = 0x80 // NFT_SET_CONCAT
 	setDescConcat = 2    // NFTA_SET_DESC_CONCAT
+	setExpr       = 17   // NFTA_SET_EXPR
 )
+
+// dataOf is the type and the size of what a set leads to, zero when to nothing. The
+// kernel knows the size of a verdict.
+func dataOf(k nftables.Kind, v6 bool) (typ, size uint32) {
+	switch k.Data() {
+	case nftables.Verdict:
+		return typeVerdict, 0
+	case nftables.ClassOf:
+		return typeClass, uint32(nftables.Class.Size(v6))
+	case nftables.Target:
+		return concatType(targetFields(), v6), uint32(nftables.Daddr.Size(v6) + nftables.Dport.Size(v6))
+	}
+	return 0, 0
+}
 
 func writeSet(a *attrs, table string, s nftables.Set, id uint32) {
 	fields := s.Kind.Fields()
@@ -81,13 +96,9 @@ func writeSet(a *attrs, table string, s nftables.Set, id uint32) {
 	a.u32(unix.NFTA_SET_KEY_TYPE, concatType(fields, s.V6))
 	a.u32(unix.NFTA_SET_KEY_LEN, uint32(s.Kind.KeySize(s.V6)))
 	a.u32(unix.NFTA_SET_ID, id)
-	switch s.Kind.Data() {
-	case nftables.Verdict:
-		a.u32(unix.NFTA_SET_DATA_TYPE, typeVerdict)
-		a.u32(unix.NFTA_SET_DATA_LEN, 0)
-	case nftables.Target:
-		a.u32(unix.NFTA_SET_DATA_TYPE, concatType(targetFields(), s.V6))
-		a.u32(unix.NFTA_SET_DATA_LEN, uint32(nftables.Daddr.Size(s.V6)+nftables.Dport.Size(s.V6)))
+	if typ, size := dataOf(s.Kind, s.V6); typ != 0 {
+		a.u32(unix.NFTA_SET_DATA_TYPE, typ)
+		a.u32(unix.NFTA_SET_DATA_LEN, size)
 	}
 	if s.Kind == nftables.Clients {
 		a.nest(unix.NFTA_SET_DESC, func() { a.u32(unix.NFTA_SET_DESC_SIZE, nftables.MaxClients) })
@@ -96,6 +107,12 @@ func writeSet(a *attrs, table string, s nftables.Set, id uint32) {
 		a.nest(unix.NFTA_SET_DESC, func() { writeConcat(a, fields, s.V6) })
 	}
 	a.bytes(unix.NFTA_SET_USERDATA, setUserdata(s))
+	if s.Counter {
+		a.nest(setExpr, func() {
+			a.str(unix.NFTA_EXPR_NAME, "counter")
+			a.nest(unix.NFTA_EXPR_DATA, func() {})
+		})
+	}
 }
 
 // writeConcat gives the lengths of the fields, which a set of ranges over several
@@ -119,33 +136,50 @@ const (
 
 	typeofExpr, typeofData = 0, 1
 
-	exprPayload, exprMeta, exprConcat, exprNumgen = 7, 9, 13, 23
+	exprVerdict, exprPayload, exprMeta, exprConcat = 1, 7, 9, 13
 
 	descTCP, descTH, descIP, descIP6 = 8, 11, 12, 13
 	ipDaddr, ip6Daddr, portDport     = 12, 9, 2
-	metaL4proto                      = 16
-	numgenRandom                     = 1
-	bigEndian                        = 2
+	metaL4proto, metaPriority        = 16, 2
+	hostEndian, bigEndian            = 1, 2
 )
 
 func setUserdata(s nftables.Set) []byte {
 	var u udata
-	if s.Kind.Data() != nftables.Target {
-		if len(s.Kind.Fields()) == 1 {
-			u.u32(udataKeyOrder, bigEndian)
-		}
-		return u.b
+	class := []nftables.Field{nftables.Class}
+	switch {
+	case s.Kind.Data() == nftables.ClassOf:
+		u.u32(udataKeyOrder, 0)
+		u.u32(udataDataOrder, hostEndian)
+		writeTypeof(&u, udataKeyTypeof, s.Kind.Fields(), s.V6, descTH)
+		writeTypeof(&u, udataDataTypeof, class, s.V6, descTH)
+	case s.Kind.Data() == nftables.Target:
+		u.u32(udataKeyOrder, 0)
+		u.u32(udataDataOrder, 0)
+		writeTypeof(&u, udataKeyTypeof, s.Kind.Fields(), s.V6, descTCP)
+		writeTypeof(&u, udataDataTypeof, targetFields(), s.V6, descTH)
+	case s.Kind == nftables.Classes:
+		u.u32(udataKeyOrder, hostEndian)
+		u.u32(udataDataOrder, 0)
+		writeTypeof(&u, udataKeyTypeof, class, s.V6, descTH)
+		u.nest(udataDataTypeof, func(u *udata) {
+			u.u32(typeofExpr, exprVerdict)
+			u.nest(typeofData, func(*udata) {})
+		})
+	case len(s.Kind.Fields()) == 1:
+		u.u32(udataKeyOrder, bigEndian)
 	}
-	u.u32(udataKeyOrder, 0)
-	u.u32(udataDataOrder, 0)
-	writeTypeof(&u, udataKeyTypeof, s.Kind.Fields(), s.V6, descTCP)
-	writeTypeof(&u, udataDataTypeof, targetFields(), s.V6, descTH)
 	return u.b
 }
 
-// writeTypeof describes a concatenation; ports are those of the header port.
+// writeTypeof describes an expression, or a concatenation; ports are those of the header
+// port.
 func writeTypeof(u *udata, typ byte, fields []nftables.Field, v6 bool, port uint32) {
 	u.nest(typ, func(u *udata) {
+		if len(fields) == 1 {
+			writeTypeofField(u, fields[0], v6, port)
+			return
+		}
 		u.u32(typeofExpr, exprConcat)
 		u.nest(typeofData, func(u *udata) {
 			for i, f := range fields {
@@ -172,8 +206,8 @@ func writeTypeofField(u *udata, f nftables.Field, v6 bool, port uint32) {
 	case nftables.L4Proto:
 		u.u32(typeofExpr, exprMeta)
 		u.nest(typeofData, func(u *udata) { u.u32(0, metaL4proto) })
-	case nftables.Index:
-		u.u32(typeofExpr, exprNumgen)
-		u.nest(typeofData, func(u *udata) { u.u32(0, numgenRandom); u.u32(1, 2); u.u32(2, 0) })
+	case nftables.Class, nftables.Index:
+		u.u32(typeofExpr, exprMeta)
+		u.nest(typeofData, func(u *udata) { u.u32(0, metaPriority) })
 	}
 }

@@ -24,7 +24,8 @@ type NFTables struct {
 type nftHand interface {
 	// Apply makes a Change; after an error the kernel may hold a part of it.
 	Apply(*nftables.Change) error
-	List() (*nftables.Program, error)
+	// ListFor lists what is to be compared with want, and with that only.
+	ListFor(want *nftables.Program) (*nftables.Program, error)
 	Cleanup() error
 	// Foreign tells whether somebody else wrote since the last call, and whether a
 	// wanted table is gone.
@@ -49,7 +50,7 @@ func (b *NFTables) Apply(ctx context.Context, plan *proxy.Plan) ([]model.Problem
 	}
 	want := nftables.Compile(b.want, plan)
 	b.want = want
-	if err := b.know(); err != nil {
+	if err := b.know(want); err != nil {
 		return nil, err
 	}
 	change := nftables.Diff(b.have, want)
@@ -66,11 +67,11 @@ func (b *NFTables) Apply(ctx context.Context, plan *proxy.Plan) ([]model.Problem
 }
 
 // know lists the kernel when what it holds is not known.
-func (b *NFTables) know() error {
+func (b *NFTables) know(want *nftables.Program) error {
 	if b.have != nil {
 		return nil
 	}
-	have, err := b.hand.List()
+	have, err := b.hand.ListFor(want)
 	if err != nil {
 		return fmt.Errorf("nftables: list: %w", err)
 	}
@@ -83,7 +84,7 @@ func (b *NFTables) know() error {
 // afterwards unless all went well.
 func (b *NFTables) piecemeal(ctx context.Context, want *nftables.Program, cause error) ([]model.Problem, error) {
 	b.have = nil
-	if err := b.know(); err != nil {
+	if err := b.know(want); err != nil {
 		return nil, errors.Join(cause, err)
 	}
 	change := nftables.Diff(b.have, want)
@@ -97,9 +98,6 @@ func (b *NFTables) piecemeal(ctx context.Context, want *nftables.Program, cause 
 	for i, part := range change.ByGroup() {
 		if err := ctx.Err(); err != nil {
 			return nil, err
-		}
-		if part.Empty() {
-			continue
 		}
 		tried++
 		if err := b.apply(part); err != nil {
@@ -139,7 +137,7 @@ func (b *NFTables) Audit(ctx context.Context) ([]string, error) {
 		return nil, nil
 	}
 	b.have = nil
-	if err := b.know(); err != nil {
+	if err := b.know(b.want); err != nil {
 		return nil, err
 	}
 	change := nftables.Diff(b.have, b.want)

@@ -47,7 +47,7 @@ type Traits struct {
 func (m Mode) Traits() Traits {
 	switch m {
 	case IPTables:
-		return Traits{Schedulers: []Scheduler{Random}, LocalhostNodePorts: true}
+		return Traits{Schedulers: []Scheduler{Random, RoundRobin}, LocalhostNodePorts: true}
 	case IPVS:
 		return Traits{RejectUnknownPorts: true, BindsVIPs: true, Schedulers: []Scheduler{RoundRobin, WeightedRoundRobin, LeastConn,
 			WeightedLeastConn, LocalityLeastConn, LocalityReplicated, SourceHash, DestinationHash, ShortestDelay, NeverQueue, Maglev}}
@@ -57,7 +57,7 @@ func (m Mode) Traits() Traits {
 	case EBPF:
 		return Traits{RejectUnknownPorts: true, PrimaryNodePorts: true, SocketLevel: true, NoSCTP: true, Schedulers: []Scheduler{Random, SourceHash, Maglev}}
 	}
-	return Traits{RejectUnknownPorts: true, PrimaryNodePorts: true, Schedulers: []Scheduler{Random}}
+	return Traits{RejectUnknownPorts: true, PrimaryNodePorts: true, Schedulers: []Scheduler{Random, RoundRobin, SourceHash, Maglev}}
 }
 
 // WithMode returns the configuration as mode m reads it: what the mode cannot do is off.

@@ -1,8 +1,6 @@
 package nftables
 
 import (
-	"cmp"
-	"fmt"
 	"net/netip"
 
 	"fairway/proxy"
@@ -10,90 +8,14 @@ import (
 
 const servicesChain = "services"
 
-// use names a chain shared by all frontends of equal shape: what is done, and among
-// how many endpoints.
-type use struct {
-	v6   bool
-	what shape
-	n, m uint32 // Cluster and Local endpoints
-}
+// chain is the chain that looks endpoints up in a pool's map.
+func (k Kind) chain() string { return "to-" + k.String() }
 
-type shape uint8
-
-const (
-	useNoEndpoints shape = iota
-	useNoLocal
-	useInternal
-	useExternal
-	useLocal
-	useRestricted
-	useRestrictedLocal
-	useNodePort
-	useNodePortLocal
-)
-
-func (u use) compare(o use) int {
-	b := func(v bool) int {
-		if v {
-			return 1
-		}
-		return 0
-	}
-	return cmp.Or(cmp.Compare(b(u.v6), b(o.v6)), cmp.Compare(u.what, o.what), cmp.Compare(u.n, o.n), cmp.Compare(u.m, o.m))
-}
-
-func (u use) name() string {
-	switch u.what {
-	case useNoEndpoints:
-		return "no-endpoints"
-	case useNoLocal:
-		return "no-local-endpoints"
-	case useInternal:
-		return fmt.Sprintf("internal-%d", u.n)
-	case useExternal:
-		return fmt.Sprintf("external-%d", u.n)
-	case useLocal:
-		return fmt.Sprintf("local-%d-%d", u.n, u.m)
-	case useRestricted:
-		return fmt.Sprintf("restricted-%d", u.n)
-	case useRestrictedLocal:
-		return fmt.Sprintf("restricted-local-%d-%d", u.n, u.m)
-	case useNodePort:
-		return fmt.Sprintf("nodeport-%d", u.n)
-	}
-	return fmt.Sprintf("nodeport-local-%d-%d", u.n, u.m)
-}
-
-// useChain writes the rules of a shared chain.
-func (c *compiler) useChain(u use) *Chain {
-	var rules []Rule
-	switch u.what {
-	case useNoEndpoints:
-		rules = []Rule{{Reject{}}}
-	case useNoLocal:
-		rules = []Rule{{Drop{}}}
-	case useInternal:
-		rules = c.internalRules(u.v6, Rule{DNATMap{Endpoints, u.n}})
-	case useExternal, useRestricted:
-		rules = []Rule{{SetMark{c.mark()}}, {DNATMap{Endpoints, u.n}}}
-	case useNodePort:
-		rules = []Rule{{SetMark{c.mark()}}, {DNATMap{NodePortEndpoints, u.n}}}
-	case useLocal, useRestrictedLocal:
-		rules = c.localRules(u.v6, Rule{DNATMap{Endpoints, u.n}}, localOrDrop(LocalEndpoints, u.m))
-	case useNodePortLocal:
-		rules = c.localRules(u.v6, Rule{DNATMap{NodePortEndpoints, u.n}}, localOrDrop(NodePortLocalEndpoints, u.m))
-	}
-	if u.what == useRestricted || u.what == useRestrictedLocal {
-		rules = append([]Rule{c.firewallRule()}, rules...)
-	}
-	return &Chain{V6: u.v6, Name: u.name(), Rules: rules}
-}
-
-func localOrDrop(kind Kind, m uint32) Rule {
+func orDrop(kind Kind, m uint32, pick Pick) Rule {
 	if m == 0 {
 		return Rule{Drop{}}
 	}
-	return Rule{DNATMap{kind, m}}
+	return Rule{SetIndex{m, pick}, Goto{kind.chain()}}
 }
 
 func (c *compiler) firewallRule() Rule { return Rule{InSet{SourceRanges, true}, Drop{}} }
@@ -137,10 +59,18 @@ func (c *compiler) localRules(v6 bool, cluster, local Rule) []Rule {
 	return append(rules, append(node, cluster...), local)
 }
 
-// baseChains are the three hooked chains and the chain of the decisions.
-func (c *compiler) baseChains(v6 bool) []*Chain {
-	rules := []Rule{{VMap{Services}}}
-	rules = append(rules, c.nodePortRules(v6)...)
+// baseChains are the three hooked chains, the chain of the decisions and those of pools. own tells
+// whether any Service has chains of its own: without one the packets of nobody are
+// spared the lookup.
+func (c *compiler) baseChains(v6, ownServices, ownNodePorts bool) []*Chain {
+	rules := []Rule{{SetClass{Services}, VMap{Classes}}}
+	if ownServices {
+		rules = append(rules, Rule{VMap{OwnServices}})
+	}
+	rules = append(rules, c.nodePortRules(v6, SetClass{NodePorts}, VMap{Classes})...)
+	if ownNodePorts {
+		rules = append(rules, c.nodePortRules(v6, VMap{OwnNodePorts})...)
+	}
 	if c.cfg.RejectUnknownPorts {
 		rules = append(rules, Rule{InSet{ClusterIPs, false}, Reject{}})
 		for _, cidr := range c.cfg.ServiceCIDRs {
@@ -150,25 +80,30 @@ func (c *compiler) baseChains(v6 bool) []*Chain {
 		}
 	}
 	jump := []Rule{{Jump{servicesChain}}}
-	return []*Chain{
+	var out []*Chain
+	for _, k := range []Kind{Endpoints, LocalEndpoints, NodePortEndpoints, NodePortLocalEndpoints} {
+		out = append(out, &Chain{V6: v6, Name: k.chain(), Rules: []Rule{{DNATMap{k}}}})
+	}
+	return append(out, []*Chain{
 		{V6: v6, Name: servicesChain, Rules: rules},
 		{V6: v6, Name: "nat-prerouting", Hook: Prerouting, Rules: jump},
 		{V6: v6, Name: "nat-output", Hook: Output, Rules: jump},
 		{V6: v6, Name: "nat-postrouting", Hook: Postrouting, Rules: []Rule{
+			{DNATed{}, ClearPriority{}},
 			{HasMark{c.mark()}, FlipMark{c.mark()}, Masquerade{}},
 			{DNATed{}, InSet{Hairpin, false}, Masquerade{}},
 		}},
-	}
+	}...)
 }
 
 // nodePortRules look NodePorts up for the addresses they answer on, never loopback.
-func (c *compiler) nodePortRules(v6 bool) []Rule {
+func (c *compiler) nodePortRules(v6 bool, lookup ...Expr) []Rule {
 	if c.cfg.NodePortAddresses.Primary {
 		a := c.primaryIP(v6)
 		if !a.IsValid() {
 			return nil
 		}
-		return []Rule{{Addr{Daddr, netip.PrefixFrom(a, a.BitLen()), false}, VMap{NodePorts}}}
+		return []Rule{append(Rule{Addr{Daddr, netip.PrefixFrom(a, a.BitLen()), false}}, lookup...)}
 	}
 	loop := netip.MustParsePrefix("127.0.0.0/8")
 	if v6 {
@@ -185,45 +120,10 @@ func (c *compiler) nodePortRules(v6 bool) []Rule {
 		if cidr.Overlaps(loop) {
 			rule = append(rule, Addr{Daddr, loop, true})
 		}
-		rules = append(rules, append(rule, VMap{NodePorts}))
+		rules = append(rules, append(rule, lookup...))
 	}
 	if !family {
-		rules = []Rule{{FibLocal{Daddr}, Addr{Daddr, loop, true}, VMap{NodePorts}}}
+		rules = []Rule{append(Rule{FibLocal{Daddr}, Addr{Daddr, loop, true}}, lookup...)}
 	}
 	return rules
-}
-
-// use asks for a shared chain and gives its name.
-func (b *builder) use(what shape, n, m int) string {
-	u := use{b.sp.IPv6, what, uint32(n), uint32(m)}
-	b.out.uses = append(b.out.uses, u)
-	return u.name()
-}
-
-func (b *builder) internalChain() string {
-	sp := b.sp
-	switch {
-	case !sp.HasEndpoints:
-		return b.use(useNoEndpoints, 0, 0)
-	case sp.InternalLocal && len(sp.Local) == 0:
-		return b.use(useNoLocal, 0, 0)
-	case sp.Affinity > 0:
-		return b.own("internal")
-	}
-	return b.use(useInternal, len(sp.Internal()), 0)
-}
-
-// externalChain picks the chain of an external frontend: by policy, or the Service's
-// own one when it has affinity.
-func (b *builder) externalChain(cluster, local shape, own string) string {
-	sp := b.sp
-	switch {
-	case !sp.HasEndpoints:
-		return b.use(useNoEndpoints, 0, 0)
-	case sp.Affinity > 0:
-		return b.own(own)
-	case sp.ExternalLocal:
-		return b.use(local, len(sp.Cluster), len(sp.Local))
-	}
-	return b.use(cluster, len(sp.Cluster), 0)
 }

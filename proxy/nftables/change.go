@@ -2,6 +2,7 @@ package nftables
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -11,14 +12,24 @@ import (
 // Shared is the part of the Change no single Service owns: before holds what has to be
 // there before any group, after what can go only when all groups are done.
 func (c *Change) Shared() (before, after *Change) {
-	early := func(o Op) bool { return o.Group == NoGroup && o.Action <= AddRule }
-	late := func(o Op) bool { return o.Group == NoGroup && o.Action > AddRule }
-	return c.only(early), c.only(late)
+	added := map[elemID]bool{}
+	for _, o := range c.Ops {
+		if o.Group == NoGroup && o.Action == AddElem {
+			added[o.Elem.id()] = true
+		}
+	}
+	// An element that gets another value is deleted and added in one transaction.
+	early := func(o Op) bool {
+		return o.Action <= AddRule || o.Action == AddElem || o.Action == DelElem && added[o.Elem.id()]
+	}
+	only := func(keep func(Op) bool) *Change {
+		return &Change{Groups: c.Groups, Ops: filter(c.Ops, func(o Op) bool { return o.Group == NoGroup && keep(o) })}
+	}
+	return only(early), only(func(o Op) bool { return !early(o) })
 }
 
-// ByGroup is the part of the Change that each of Groups owns. Once the Change's shared
-// part is applied it can be applied by itself.
-func (c *Change) ByGroup() []*Change {
+// groups gives the parts of all groups, each made when it is asked for.
+func (c *Change) groups() func(g int) *Change {
 	end := make([]int, len(c.Groups)+1)
 	for i := range c.Ops {
 		if g := c.Ops[i].Group; g != NoGroup {
@@ -28,51 +39,130 @@ func (c *Change) ByGroup() []*Change {
 	for g := range c.Groups {
 		end[g+1] += end[g]
 	}
-	all := make([]Op, end[len(c.Groups)])
-	out := make([]*Change, len(c.Groups))
-	for g := range out {
-		out[g] = &Change{Groups: c.Groups, Ops: all[end[g]:end[g]:end[g+1]]}
-	}
+	all, at := make([]Op, end[len(c.Groups)]), slices.Clone(end)
 	for i := range c.Ops {
 		if g := c.Ops[i].Group; g != NoGroup {
-			out[g].Ops = append(out[g].Ops, c.Ops[i])
+			all[at[g]] = c.Ops[i]
+			at[g]++
 		}
 	}
-	return out
+	return func(g int) *Change {
+		ops := slices.Clip(all[end[g]:end[g+1]])
+		if g < len(c.fresh) {
+			ops = appendFresh(ops, int32(g), c.fresh[g])
+		}
+		return (&Change{Groups: c.Groups, Ops: ops}).sorted()
+	}
 }
 
-func (c *Change) only(keep func(Op) bool) *Change {
-	return &Change{Groups: c.Groups, Ops: filter(c.Ops, keep)}
+// appendFresh adds the elements of parts.
+func appendFresh(ops []Op, group int32, parts []*Part) []Op {
+	for _, p := range parts {
+		list := p.Elems()
+		for i := range list {
+			ops = append(ops, Op{Action: AddElem, V6: list[i].V6, Group: group, Elem: &list[i]})
+		}
+	}
+	return ops
+}
+
+// ByGroup gives the part of the Change that each of Groups owns, by its number; empty
+// ones are left out. Once the Change's shared part is applied each can be applied by
+// itself.
+func (c *Change) ByGroup() iter.Seq2[int, *Change] {
+	return func(yield func(int, *Change) bool) {
+		part := c.groups()
+		for g := range c.Groups {
+			if one := part(g); !one.Empty() && !yield(g, one) {
+				return
+			}
+		}
+	}
 }
 
 // Chunks cuts the Change into Changes of about limit Ops that can be applied one after
 // the other, each leaving every Service whole: the shared part first, then the
-// Services, first among them, and at last what is left over. One chunk is returned when it is small enough.
-func (c *Change) Chunks(limit int, first model.Name) []*Change {
-	if len(c.Ops) <= limit {
-		return []*Change{c}
+// Services, first among them, and at last what is left over. One chunk is made when it
+// is small enough.
+func (c *Change) Chunks(limit int, first model.Name) iter.Seq[*Change] {
+	return func(yield func(*Change) bool) {
+		if len(c.fresh) == 0 && len(c.Ops) <= limit {
+			yield(c)
+			return
+		}
+		before, after := c.Shared()
+		if !before.Empty() && !yield(before) || !c.services(limit, first, yield) {
+			return
+		}
+		if !after.Empty() {
+			yield(after)
+		}
 	}
-	before, after := c.Shared()
-	groups := c.ByGroup()
+}
+
+// services is the middle of Chunks; false when yield wants no more.
+func (c *Change) services(limit int, first model.Name, yield func(*Change) bool) bool {
+	part := c.groups()
+	cur := &Change{Groups: c.Groups}
+	take := func(g int, most int) bool {
+		cur.Ops = append(cur.Ops, part(g).Ops...)
+		if len(cur.Ops) == 0 || len(cur.Ops) < most {
+			return true
+		}
+		ready := cur.sorted()
+		cur = &Change{Groups: c.Groups}
+		return yield(ready)
+	}
 	at := slices.IndexFunc(c.Groups, func(g []model.Ref) bool {
 		return slices.ContainsFunc(g, func(r model.Ref) bool { return r.Name == first })
 	})
-	if at > 0 {
-		g := groups[at]
-		copy(groups[1:at+1], groups[:at])
-		groups[0] = g
+	if at >= 0 && !take(at, 1) { // by itself, at once
+		return false
 	}
-	out := []*Change{before}
-	cur := &Change{Groups: c.Groups}
-	for _, g := range groups {
-		cur.Ops = append(cur.Ops, g.Ops...)
-		if len(cur.Ops) >= limit {
-			out = append(out, cur.sorted())
-			cur = &Change{Groups: c.Groups}
+	for g := range c.Groups {
+		if g != at && !take(g, limit) {
+			return false
 		}
 	}
-	out = append(out, cur.sorted(), after)
-	return slices.DeleteFunc(out, (*Change).Empty)
+	return cur.Empty() || yield(cur.sorted())
+}
+
+// Resets tells whether a table of another shape is replaced.
+func (c *Change) Resets() bool { return len(c.Ops) > 0 && c.Ops[0].Action == ResetTable }
+
+// Whole is the Change with every Op made.
+func (c *Change) Whole() *Change {
+	if len(c.fresh) == 0 {
+		return c
+	}
+	return &Change{Groups: c.Groups, Ops: slices.Collect(c.All())}
+}
+
+// All gives every Op, in the order of the Actions.
+func (c *Change) All() iter.Seq[Op] {
+	return func(yield func(Op) bool) {
+		late := slices.IndexFunc(c.Ops, func(o Op) bool { return o.Action > AddElem })
+		if late < 0 {
+			late = len(c.Ops)
+		}
+		for _, o := range c.Ops[:late] {
+			if !yield(o) {
+				return
+			}
+		}
+		for g, parts := range c.fresh {
+			for _, o := range appendFresh(nil, int32(g), parts) {
+				if !yield(o) {
+					return
+				}
+			}
+		}
+		for _, o := range c.Ops[late:] {
+			if !yield(o) {
+				return
+			}
+		}
+	}
 }
 
 // sorted puts Ops into the order of their Actions, and leaves those of one Action in
@@ -98,7 +188,7 @@ func (c *Change) sorted() *Change {
 // Text prints the Change as nft commands, one a line.
 func (c *Change) Text() string {
 	var b strings.Builder
-	for _, o := range c.Ops {
+	for o := range c.All() {
 		b.WriteString(o.Text())
 		b.WriteByte('\n')
 	}
@@ -107,9 +197,9 @@ func (c *Change) Text() string {
 
 // Lines is Text as a list.
 func (c *Change) Lines() []string {
-	out := make([]string, len(c.Ops))
-	for i, o := range c.Ops {
-		out[i] = o.Text()
+	var out []string
+	for o := range c.All() {
+		out = append(out, o.Text())
 	}
 	return out
 }

@@ -2,6 +2,7 @@ package nftables
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -10,17 +11,20 @@ import (
 
 // Compile turns a Plan into a Program. What it made of the same *proxy.ServicePort in
 // prev (nil at first) is taken over, as long as the node's settings are the same.
-func Compile(prev *Program, plan *proxy.Plan) *Program {
-	c := compiler{cfg: plan.Config, primary: [2]netip.Addr{plan.PrimaryIP(false), plan.PrimaryIP(true)}}
+func Compile(prev *Program, plan *proxy.Plan, opts ...Options) *Program {
+	c := &compiler{cfg: plan.Config, primary: [2]netip.Addr{plan.PrimaryIP(false), plan.PrimaryIP(true)}}
+	for _, o := range opts {
+		c.opts = o
+	}
 	p := &Program{
 		V4: true, V6: c.dropsIn(true), settings: c.settings(),
-		parts: make([]*Part, 0, len(plan.Ports)), ports: plan.Ports, byUse: map[use]*Chain{},
+		parts: make([]*Part, 0, len(plan.Ports)), ports: plan.Ports, byUse: map[use]sharedChain{},
 	}
 	if prev == nil || prev.settings != p.settings {
 		prev = &Program{}
 	}
 	kept := prev.keeper()
-	needed, last := map[use]bool{}, use{}
+	var need needs
 	for i, sp := range plan.Ports {
 		part := kept(i, len(plan.Ports), sp)
 		if part == nil {
@@ -28,14 +32,41 @@ func Compile(prev *Program, plan *proxy.Plan) *Program {
 		}
 		p.parts = append(p.parts, part)
 		p.V6 = p.V6 || sp.IPv6
-		for _, u := range part.uses {
-			if u != last || len(needed) == 0 {
-				needed[u], last = true, u
-			}
+		need.add(part)
+	}
+	p.shared = c.shared(p, need, prev)
+	return p
+}
+
+// needs is what the parts need of the shared one.
+type needs struct {
+	uses map[use]bool
+	// ownServices and ownNodePorts, by family, tell of frontends with own chains.
+	ownServices, ownNodePorts [2]bool
+	last                      use
+}
+
+func (n *needs) add(p *Part) {
+	if n.uses == nil {
+		n.uses = map[use]bool{}
+	}
+	for _, u := range p.uses {
+		if u != n.last || len(n.uses) == 0 { // as usual it is
+			n.uses[u], n.last = true, u
 		}
 	}
-	p.shared = c.shared(p, needed, prev)
-	return p
+	if len(p.Chains) > 0 {
+		v6 := family(p.port.IPv6)
+		n.ownServices[v6] = true
+		n.ownNodePorts[v6] = n.ownNodePorts[v6] || p.port.NodePort != 0
+	}
+}
+
+func family(v6 bool) int {
+	if v6 {
+		return 1
+	}
+	return 0
 }
 
 // keeper finds the part made from a ServicePort: at the same place, counted from the
@@ -60,6 +91,7 @@ func (p *Program) keeper() func(i, n int, sp *proxy.ServicePort) *Part {
 
 type compiler struct {
 	cfg     proxy.Config
+	opts    Options
 	primary [2]netip.Addr
 }
 
@@ -79,30 +111,26 @@ func (c *compiler) dropsIn(v6 bool) bool {
 // settings prints what chains and elements are made from besides ServicePorts.
 func (c *compiler) settings() string {
 	cfg := c.cfg
-	return fmt.Sprint(cfg.NodeIPs, cfg.Detector, cfg.MasqueradeAll, cfg.MasqueradeBit, cfg.NodePortAddresses, cfg.RejectUnknownPorts, cfg.ServiceCIDRs)
+	return fmt.Sprint(c.opts, cfg.NodeIPs, cfg.Detector, cfg.MasqueradeAll, cfg.MasqueradeBit, cfg.NodePortAddresses, cfg.RejectUnknownPorts, cfg.ServiceCIDRs)
 }
 
 // shared makes the layout's sets, the base chains and the chains in use.
-func (c *compiler) shared(p *Program, needed map[use]bool, prev *Program) *Part {
+func (c *compiler) shared(p *Program, need needs, prev *Program) *Part {
 	out := &Part{}
 	for _, v6 := range p.families() {
 		for _, k := range LayoutKinds() {
-			out.Sets = append(out.Sets, Set{V6: v6, Kind: k, Name: k.String()})
+			out.Sets = append(out.Sets, Set{V6: v6, Kind: k, Name: k.String(), Counter: c.opts.Counters && k.Frontend()})
 		}
-		out.Chains = append(out.Chains, c.baseChains(v6)...)
+		out.Chains = append(out.Chains, c.baseChains(v6, need.ownServices[family(v6)], need.ownNodePorts[family(v6)])...)
 	}
-	uses := make([]use, 0, len(needed))
-	for u := range needed {
-		uses = append(uses, u)
-	}
-	slices.SortFunc(uses, use.compare)
-	for _, u := range uses {
-		chain := prev.byUse[u]
-		if chain == nil {
-			chain = c.useChain(u)
+	for _, u := range slices.SortedFunc(maps.Keys(need.uses), use.compare) {
+		one, ok := prev.byUse[u]
+		if !ok {
+			one = c.sharedChain(u)
 		}
-		p.byUse[u] = chain
-		out.Chains = append(out.Chains, chain)
+		p.byUse[u] = one
+		out.Chains = append(out.Chains, one.chain)
+		out.fixed = append(out.fixed, one.elem)
 	}
 	return out
 }
@@ -118,10 +146,34 @@ func (p *Program) families() []bool {
 	return out
 }
 
-// part compiles one ServicePort.
+// part compiles one ServicePort, all but its elements.
 func (c *compiler) part(sp *proxy.ServicePort) *Part {
-	b := &builder{compiler: c, sp: sp, out: &Part{Owner: sp.Ref()}}
-	if sp.Affinity > 0 && sp.HasEndpoints {
+	b := &builder{compiler: c, sp: sp, out: &Part{port: sp, by: c}}
+	b.build()
+	return b.out
+}
+
+// elems makes the elements of a ServicePort.
+func (c *compiler) elems(sp *proxy.ServicePort) []Elem {
+	b := &builder{compiler: c, sp: sp}
+	b.build()
+	return b.finish()
+}
+
+// builder gathers the part of one ServicePort: what needs a name when out is set, else
+// the elements. Bytes of all keys go to one string; until then elements hold offsets.
+type builder struct {
+	*compiler
+	sp   *proxy.ServicePort
+	out  *Part
+	list []Elem
+	w    writer
+	ends [][2]int // end of key, end of data, per element
+}
+
+func (b *builder) build() {
+	sp := b.sp
+	if sp.Affinity > 0 && sp.HasEndpoints && b.out != nil {
 		b.sticky()
 	}
 	if sp.ClusterIP.IsValid() {
@@ -139,45 +191,52 @@ func (c *compiler) part(sp *proxy.ServicePort) *Part {
 	if sp.NodePort != 0 {
 		b.nodePort()
 	}
-	b.hairpin()
-	return b.finish()
-}
-
-// builder gathers the part of one ServicePort. Bytes of all keys go to one string;
-// until then elements hold offsets.
-type builder struct {
-	*compiler
-	sp   *proxy.ServicePort
-	out  *Part
-	w    writer
-	ends [][2]int // end of key, end of data, per element
+	if b.out == nil {
+		b.hairpin()
+	}
 }
 
 // elem closes the element whose key ends at keyEnd.
 func (b *builder) elem(kind Kind, keyEnd int, data, comment string) {
-	b.out.Elems = append(b.out.Elems, Elem{V6: b.sp.IPv6, Kind: kind, Data: data, Comment: comment})
+	if b.out != nil {
+		b.w.buf = b.w.buf[:0]
+		return
+	}
+	b.list = append(b.list, Elem{V6: b.sp.IPv6, Kind: kind, Data: data, Comment: comment})
 	b.ends = append(b.ends, [2]int{keyEnd, len(b.w.buf)})
 }
 
-func (b *builder) finish() *Part {
+func (b *builder) finish() []Elem {
 	all, at := string(b.w.buf), 0
-	for i := range b.out.Elems {
-		e, end := &b.out.Elems[i], b.ends[i]
+	for i := range b.list {
+		e, end := &b.list[i], b.ends[i]
 		e.Key = all[at:end[0]]
 		if end[1] > end[0] {
 			e.Data = all[end[0]:end[1]]
 		}
 		at = end[1]
 	}
-	return b.out
+	return b.list
 }
 
-// claim makes the element of the services map.
-func (b *builder) claim(a netip.Addr, chain string) {
-	b.w.addr(a)
+// claim makes the element of a frontend: its class, or the chain of its own. addr is
+// not valid for a NodePort.
+func (b *builder) claim(a netip.Addr, port uint16, to way) {
+	kind := Services
+	if a.IsValid() {
+		b.w.addr(a)
+	} else {
+		kind = NodePorts
+	}
 	b.w.proto(b.sp.Proto)
-	b.w.port(b.sp.Port)
-	b.elem(Services, len(b.w.buf), chain, b.comment())
+	b.w.port(port)
+	key := len(b.w.buf)
+	if to.chain == "" {
+		b.w.class(to.class)
+		b.elem(kind, key, "", b.comment())
+		return
+	}
+	b.elem(map[Kind]Kind{Services: OwnServices, NodePorts: OwnNodePorts}[kind], key, to.chain, b.comment())
 }
 
 // maxComment is the longest comment nft prints.
@@ -191,35 +250,46 @@ func (b *builder) comment() string {
 // pool makes the elements of an endpoint map: the frontend's key, the index, and the
 // endpoint. addr is not valid for a NodePort.
 func (b *builder) pool(kind Kind, addr netip.Addr, port uint16, list []proxy.Endpoint) {
-	if b.sp.Affinity > 0 {
-		return // its chains name the endpoints
+	if b.sp.Affinity > 0 || b.out != nil {
+		return // with affinity its chains name the endpoints
 	}
-	for i, e := range list {
-		if addr.IsValid() {
-			b.w.addr(addr)
+	slots := slotsOf(b.sp, list)
+	if slots == len(list) {
+		for i, e := range list {
+			b.slot(kind, addr, port, i, e)
 		}
-		b.w.proto(b.sp.Proto)
-		b.w.port(port)
-		b.w.index(i)
-		key := len(b.w.buf)
-		b.w.addr(e.Addr.Addr())
-		b.w.port(e.Addr.Port())
-		b.elem(kind, key, "", "")
+		return
 	}
+	for i, k := range maglev(list, slots) {
+		b.slot(kind, addr, port, i, list[k])
+	}
+}
+
+func (b *builder) slot(kind Kind, addr netip.Addr, port uint16, i int, e proxy.Endpoint) {
+	if addr.IsValid() {
+		b.w.addr(addr)
+	}
+	b.w.proto(b.sp.Proto)
+	b.w.port(port)
+	b.w.index(uint32(i))
+	key := len(b.w.buf)
+	b.w.addr(e.Addr.Addr())
+	b.w.port(e.Addr.Port())
+	b.elem(kind, key, "", "")
 }
 
 func (b *builder) clusterIP() {
 	sp := b.sp
-	b.claim(sp.ClusterIP, b.internalChain())
+	b.claim(sp.ClusterIP, sp.Port, b.internalWay())
 	b.pool(Endpoints, sp.ClusterIP, sp.Port, sp.Internal())
-	if b.cfg.RejectUnknownPorts {
+	if b.cfg.RejectUnknownPorts && b.out == nil {
 		b.w.addr(sp.ClusterIP)
 		b.elem(ClusterIPs, len(b.w.buf), "", "")
 	}
 }
 
 func (b *builder) external(a netip.Addr) {
-	b.claim(a, b.externalChain(useExternal, useLocal, "external"))
+	b.claim(a, b.sp.Port, b.externalWay(useExternal, useLocal))
 	b.externalPools(a)
 }
 
@@ -236,8 +306,11 @@ func (b *builder) loadBalancer(a netip.Addr) {
 		b.external(a)
 		return
 	}
-	b.claim(a, b.externalChain(useRestricted, useRestrictedLocal, "restricted"))
+	b.claim(a, b.sp.Port, b.externalWay(useRestricted, useRestrictedLocal))
 	b.externalPools(a)
+	if b.out != nil {
+		return
+	}
 	for _, p := range b.admitted(a) {
 		for _, edge := range []netip.Addr{p.Addr(), lastAddr(p)} {
 			b.w.addr(a)
@@ -278,9 +351,7 @@ func (b *builder) admitted(vip netip.Addr) []netip.Prefix {
 
 func (b *builder) nodePort() {
 	sp := b.sp
-	b.w.proto(sp.Proto)
-	b.w.port(sp.NodePort)
-	b.elem(NodePorts, len(b.w.buf), b.externalChain(useNodePort, useNodePortLocal, "external"), b.comment())
+	b.claim(netip.Addr{}, sp.NodePort, b.externalWay(useNodePort, useNodePortLocal))
 	b.pool(NodePortEndpoints, netip.Addr{}, sp.NodePort, sp.Cluster)
 	if sp.ExternalLocal {
 		b.pool(NodePortLocalEndpoints, netip.Addr{}, sp.NodePort, sp.Local)

@@ -1,9 +1,11 @@
 package nftables
 
 import (
+	"net/netip"
 	"slices"
 
 	"fairway/model"
+	"fairway/proxy"
 )
 
 // Action is what an Op does. The order of the values is the order the kernel needs
@@ -47,10 +49,13 @@ const NoGroup int32 = -1
 type Change struct {
 	Ops    []Op
 	Groups [][]model.Ref
+	// fresh holds, by group, ServicePorts whose elements are all to be added. Of a whole
+	// cluster they are made when it is their turn: see All, Chunks and ByGroup.
+	fresh [][]*Part
 }
 
 // Empty tells whether there is nothing to do.
-func (c *Change) Empty() bool { return len(c.Ops) == 0 }
+func (c *Change) Empty() bool { return len(c.Ops) == 0 && len(c.fresh) == 0 }
 
 // Diff finds the Change from have (nil is an empty kernel) to want. Parts that both
 // share by pointer cost nothing.
@@ -61,7 +66,7 @@ func Diff(have, want *Program) *Change {
 	if want == nil {
 		want = &Program{}
 	}
-	d := &differ{change: &Change{}, groups: map[model.Ref]int32{}, want: want}
+	d := &differ{change: &Change{}, groups: map[model.Ref]int32{}, want: want, seen: have.seen}
 	d.reset = d.tables(have, want)
 	oldParts, newParts := differing(have, want)
 	d.sets(d.alive(oldParts), newParts)
@@ -76,6 +81,7 @@ type differ struct {
 	groups map[model.Ref]int32
 	joined [][2]int32 // groups that must go together
 	want   *Program
+	seen   *Expectation
 	reset  [2]bool // by family: have's table is deleted whole
 }
 
@@ -190,8 +196,12 @@ func (d *differ) tables(have, want *Program) [2]bool {
 // foreign tells whether a set or base chain of the layout has another shape: the table
 // was made by another version, and nothing of it can be kept.
 func (p *Program) foreign(v6 bool, want *Program) bool {
+	sets := map[nameID]Set{}
+	for _, s := range want.shared.Sets {
+		sets[s.id()] = s
+	}
 	for _, s := range p.shared.Sets {
-		if s.V6 == v6 && s.Kind == Foreign && slices.ContainsFunc(LayoutKinds(), func(k Kind) bool { return k.String() == s.Name }) {
+		if w, wanted := sets[s.id()]; s.V6 == v6 && wanted && w != s {
 			return true
 		}
 	}
@@ -214,10 +224,12 @@ func (d *differ) alive(parts []*Part) []*Part {
 	out := make([]*Part, len(parts))
 	for i, p := range parts {
 		out[i] = &Part{
-			Owner:  p.Owner,
 			Sets:   filter(p.Sets, func(s Set) bool { return !gone(s.V6) }),
 			Chains: filter(p.Chains, func(c *Chain) bool { return !gone(c.V6) }),
-			Elems:  filter(p.Elems, func(e Elem) bool { return !gone(e.V6) }),
+			fixed:  filter(p.fixed, func(e Elem) bool { return !gone(e.V6) }),
+		}
+		if p.port != nil && !gone(p.port.IPv6) {
+			out[i].port, out[i].by = p.port, p.by
 		}
 	}
 	return out
@@ -243,11 +255,11 @@ func (d *differ) sets(old, new []*Part) {
 	have, order := byID(old, func(p *Part) []Set { return p.Sets }, Set.id)
 	for _, p := range new {
 		for _, s := range p.Sets {
-			if h := have[s.id()]; h != nil && h.value.Kind == s.Kind {
+			if h := have[s.id()]; h != nil && h.value.Kind == s.Kind && h.value.Counter == s.Counter {
 				h.kept = true
 				continue
 			}
-			d.op(Op{Action: AddSet, V6: s.V6, Set: &s}, p.Owner)
+			d.op(Op{Action: AddSet, V6: s.V6, Set: &s}, p.Owner())
 		}
 	}
 	for _, h := range order {
@@ -263,7 +275,7 @@ func byID[T any](old []*Part, list func(*Part) []T, id func(T) nameID) (map[name
 	var order []*owned[T]
 	for _, p := range old {
 		for _, v := range list(p) {
-			h := &owned[T]{value: v, owner: p.Owner}
+			h := &owned[T]{value: v, owner: p.Owner()}
 			have[id(v)] = h
 			order = append(order, h)
 		}
@@ -275,7 +287,7 @@ func (d *differ) chains(old, new []*Part) {
 	have, order := byID(old, func(p *Part) []*Chain { return p.Chains }, (*Chain).id)
 	for _, p := range new {
 		for _, c := range p.Chains {
-			d.chain(have[c.id()], c, p.Owner)
+			d.chain(have[c.id()], c, p.Owner())
 		}
 	}
 	for _, h := range order {
@@ -304,41 +316,61 @@ func (d *differ) chain(have *owned[*Chain], want *Chain, owner model.Ref) {
 	}
 }
 
+// atOnce is the number of ServicePorts whose elements are worth holding.
+const atOnce = 100
+
 // elems compares elements. One whose value changed is deleted and added by the new
 // owner's group, so a frontend that moves between Services moves in one step.
 func (d *differ) elems(old, new []*Part) {
 	have, order := oldElems(old)
-	d.change.Ops = slices.Grow(d.change.Ops, countElems(new))
+	if len(order) == 0 && (d.seen == nil || d.reset[0] && d.reset[1]) && len(new) > atOnce {
+		d.freshElems(new)
+		return
+	}
 	for _, p := range new {
-		for i := range p.Elems {
-			d.elem(have, &p.Elems[i], p.Owner)
+		list := p.Elems()
+		for i := range list {
+			d.elem(have, &list[i], p.Owner())
 		}
 	}
 	d.stale(have, order)
 }
 
-func countElems(parts []*Part) int {
-	n := 0
-	for _, p := range parts {
-		n += len(p.Elems)
+// freshElems leaves the elements of ServicePorts to be made later.
+func (d *differ) freshElems(new []*Part) {
+	for _, p := range new {
+		if p.port != nil {
+			g := d.group(p.Owner())
+			for len(d.change.fresh) <= int(g) {
+				d.change.fresh = append(d.change.fresh, nil)
+			}
+			d.change.fresh[g] = append(d.change.fresh[g], p)
+			continue
+		}
+		for i := range p.fixed {
+			d.op(Op{Action: AddElem, V6: p.fixed[i].V6, Elem: &p.fixed[i]}, model.Ref{})
+		}
 	}
-	return n
 }
 
-func oldElems(old []*Part) (map[elemID]*owned[*Elem], []owned[*Elem]) {
-	n := countElems(old)
-	have := make(map[elemID]*owned[*Elem], n)
-	order := make([]owned[*Elem], 0, n)
+func oldElems(old []*Part) (map[elemID]*owned[*Elem], []*owned[*Elem]) {
+	have := map[elemID]*owned[*Elem]{}
+	var order []*owned[*Elem]
 	for _, p := range old {
-		for i := range p.Elems {
-			order = append(order, owned[*Elem]{value: &p.Elems[i], owner: p.Owner})
-			have[p.Elems[i].id()] = &order[len(order)-1]
+		list := p.Elems()
+		for i := range list {
+			h := &owned[*Elem]{value: &list[i], owner: p.Owner()}
+			have[list[i].id()] = h
+			order = append(order, h)
 		}
 	}
 	return have, order
 }
 
 func (d *differ) elem(have map[elemID]*owned[*Elem], e *Elem, owner model.Ref) {
+	if d.seen.has(*e) && !d.reset[family(e.V6)] {
+		return
+	}
 	if len(have) > 0 {
 		if h := have[e.id()]; h != nil {
 			same := *h.value == *e
@@ -358,7 +390,7 @@ func (d *differ) elem(have map[elemID]*owned[*Elem], e *Elem, owner model.Ref) {
 }
 
 // stale deletes what nobody wants any more.
-func (d *differ) stale(have map[elemID]*owned[*Elem], order []owned[*Elem]) {
+func (d *differ) stale(have map[elemID]*owned[*Elem], order []*owned[*Elem]) {
 	shared := map[elemID]bool{}
 	for id, h := range have {
 		if !h.kept && id.kind.shared() {
@@ -366,8 +398,7 @@ func (d *differ) stale(have map[elemID]*owned[*Elem], order []owned[*Elem]) {
 		}
 	}
 	d.dropWanted(shared)
-	for i := range order {
-		h := &order[i]
+	for _, h := range order {
 		id := h.value.id()
 		if h.kept || have[id] != h || id.kind.shared() && !shared[id] {
 			continue
@@ -377,21 +408,40 @@ func (d *differ) stale(have map[elemID]*owned[*Elem], order []owned[*Elem]) {
 }
 
 // dropWanted takes elements that some ServicePort still holds out of shared. All of
-// want is looked through, so the last bytes of the keys are compared first.
+// want is looked through, by addresses only, and of those the last bytes first.
 func (d *differ) dropWanted(shared map[elemID]bool) {
 	if len(shared) == 0 {
 		return
 	}
 	var ends [1 << 16]bool
-	end := func(key string) uint16 { return uint16(key[len(key)-2])<<8 | uint16(key[len(key)-1]) }
 	for id := range shared {
-		ends[end(id.key)] = true
+		n := len(id.key)
+		ends[uint16(id.key[n-2])<<8|uint16(id.key[n-1])] = true
 	}
-	d.want.each(func(p *Part) {
-		for i := range p.Elems {
-			if e := &p.Elems[i]; e.Kind.shared() && ends[end(e.Key)] {
-				delete(shared, e.id())
+	var w writer
+	drop := func(kind Kind, a netip.Addr) {
+		b := a.As16()
+		if !ends[uint16(b[14])<<8|uint16(b[15])] {
+			return
+		}
+		w.buf = w.buf[:0]
+		for range kind.Fields() {
+			w.addr(a)
+		}
+		delete(shared, elemID{isV6(a), kind, string(w.buf)})
+	}
+	for _, part := range d.want.parts {
+		sp := part.port
+		if sp == nil {
+			continue // want is never a listing
+		}
+		if part.by.cfg.RejectUnknownPorts && sp.ClusterIP.IsValid() {
+			drop(ClusterIPs, sp.ClusterIP)
+		}
+		for _, list := range [][]proxy.Endpoint{sp.Cluster, sp.Local} {
+			for _, e := range list {
+				drop(Hairpin, e.Addr.Addr())
 			}
 		}
-	})
+	}
 }

@@ -35,11 +35,38 @@ func (r Rule) Text(v6 bool) string {
 // VMap looks the key up in a verdict map and goes to the chain found.
 type VMap struct{ Set Kind }
 
-// DNATMap rewrites the destination to a target of the map, chosen by an index below N.
-type DNATMap struct {
-	Set Kind
-	N   uint32
+// SetClass looks the key up in a map of classes and keeps what it finds as the packet's
+// priority; without an element the rule does not match.
+type SetClass struct{ Set Kind }
+
+// SetIndex makes an index below N the packet's priority.
+type SetIndex struct {
+	N    uint32
+	Pick Pick
 }
+
+// ClearPriority undoes SetClass and SetIndex, before the packet is queued.
+type ClearPriority struct{}
+
+// DNATMap rewrites the destination to a target of the map.
+type DNATMap struct{ Set Kind }
+
+// FirstIndex is what index 0 is as a priority.
+const FirstIndex uint32 = firstIndex
+
+// Pick is how an index is come by.
+type Pick uint8
+
+// The index is a random number, the next in turn, or a hash of the source address.
+const (
+	Randomly Pick = iota
+	InTurn
+	BySource
+)
+
+// HashSeed is what source addresses are hashed with: the same on every node, so that a
+// client whose packets come by another node meets the same endpoint.
+const HashSeed uint32 = 0x46616972
 
 // InSet matches when the key is in the set, or with Not when it is not.
 type InSet struct {
@@ -79,8 +106,14 @@ type DNATed struct{}
 // Masquerade replaces the source by the outgoing interface's address.
 type Masquerade struct{}
 
-// OneIn matches with probability 1/N.
-type OneIn struct{ N uint32 }
+// OneIn matches one packet in N, at random or in turn.
+type OneIn struct {
+	N    uint32
+	Pick Pick
+}
+
+// HashIs matches sources whose hash is I of N.
+type HashIs struct{ N, I uint32 }
 
 // Known matches sources in a Clients set.
 type Known struct{ Set string }
@@ -128,18 +161,27 @@ func (f Field) text(v6 bool) string {
 		return ip(v6) + " daddr"
 	case L4Proto:
 		return "meta l4proto"
+	case Class, Index:
+		return "meta priority"
 	}
 	return "th dport"
 }
 
-// fieldsText prints a key; n is the modulus of the Index field.
-func (k Kind) fieldsText(v6 bool, n uint32) string {
+// text prints the number below n.
+func (p Pick) text(v6 bool, n uint32) string {
+	switch p {
+	case InTurn:
+		return fmt.Sprintf("numgen inc mod %d", n)
+	case BySource:
+		return fmt.Sprintf("jhash %s saddr mod %d seed 0x%x", ip(v6), n, HashSeed)
+	}
+	return fmt.Sprintf("numgen random mod %d", n)
+}
+
+// fieldsText prints a key.
+func (k Kind) fieldsText(v6 bool) string {
 	var parts []string
 	for _, f := range k.Fields() {
-		if f == Index {
-			parts = append(parts, fmt.Sprintf("numgen random mod %d", n))
-			continue
-		}
 		parts = append(parts, f.text(v6))
 	}
 	return strings.Join(parts, " . ")
@@ -153,15 +195,25 @@ func not(b bool) string {
 }
 
 func (e VMap) text(v6 bool) string {
-	return fmt.Sprintf("%s vmap @%s", e.Set.fieldsText(v6, 0), e.Set)
+	return fmt.Sprintf("%s vmap @%s", e.Set.fieldsText(v6), e.Set)
 }
 
+func (e SetClass) text(v6 bool) string {
+	return fmt.Sprintf("meta priority set %s map @%s", e.Set.fieldsText(v6), e.Set)
+}
+
+func (e SetIndex) text(v6 bool) string {
+	return fmt.Sprintf("meta priority set %s offset %d", e.Pick.text(v6, e.N), FirstIndex)
+}
+
+func (ClearPriority) text(bool) string { return "meta priority set none" }
+
 func (e DNATMap) text(v6 bool) string {
-	return fmt.Sprintf("dnat %s to %s map @%s", ip(v6), e.Set.fieldsText(v6, e.N), e.Set)
+	return fmt.Sprintf("dnat %s to %s map @%s", ip(v6), e.Set.fieldsText(v6), e.Set)
 }
 
 func (e InSet) text(v6 bool) string {
-	return fmt.Sprintf("%s %s@%s", e.Set.fieldsText(v6, 0), not(e.Not), e.Set)
+	return fmt.Sprintf("%s %s@%s", e.Set.fieldsText(v6), not(e.Not), e.Set)
 }
 
 func (e Addr) text(v6 bool) string {
@@ -182,18 +234,19 @@ func (e FibLocal) text(bool) string {
 	return "fib daddr type local"
 }
 
-func (e HasMark) text(bool) string  { return fmt.Sprintf("meta mark & 0x%08x != 0x00000000", e.Bit) }
-func (e SetMark) text(bool) string  { return fmt.Sprintf("meta mark set meta mark | 0x%08x", e.Bit) }
-func (e FlipMark) text(bool) string { return fmt.Sprintf("meta mark set meta mark ^ 0x%08x", e.Bit) }
-func (DNATed) text(bool) string     { return "ct status dnat" }
-func (Masquerade) text(bool) string { return "masquerade fully-random" }
-func (e OneIn) text(bool) string    { return fmt.Sprintf("numgen random mod %d 0", e.N) }
-func (e Known) text(v6 bool) string { return fmt.Sprintf("%s saddr @%s", ip(v6), e.Set) }
-func (e Goto) text(bool) string     { return "goto " + e.Chain }
-func (e Jump) text(bool) string     { return "jump " + e.Chain }
-func (Drop) text(bool) string       { return "drop" }
-func (Reject) text(bool) string     { return "reject" }
-func (e Other) text(bool) string    { return e.What }
+func (e HasMark) text(bool) string   { return fmt.Sprintf("meta mark & 0x%08x != 0x00000000", e.Bit) }
+func (e SetMark) text(bool) string   { return fmt.Sprintf("meta mark set meta mark | 0x%08x", e.Bit) }
+func (e FlipMark) text(bool) string  { return fmt.Sprintf("meta mark set meta mark ^ 0x%08x", e.Bit) }
+func (DNATed) text(bool) string      { return "ct status dnat" }
+func (Masquerade) text(bool) string  { return "masquerade fully-random" }
+func (e OneIn) text(v6 bool) string  { return e.Pick.text(v6, e.N) + " 0" }
+func (e HashIs) text(v6 bool) string { return fmt.Sprintf("%s %d", BySource.text(v6, e.N), e.I) }
+func (e Known) text(v6 bool) string  { return fmt.Sprintf("%s saddr @%s", ip(v6), e.Set) }
+func (e Goto) text(bool) string      { return "goto " + e.Chain }
+func (e Jump) text(bool) string      { return "jump " + e.Chain }
+func (Drop) text(bool) string        { return "drop" }
+func (Reject) text(bool) string      { return "reject" }
+func (e Other) text(bool) string     { return e.What }
 
 func (e Learn) text(v6 bool) string {
 	return fmt.Sprintf("update @%s { %s saddr timeout %ds }", e.Set, ip(v6), int(e.Timeout/time.Second))
@@ -208,6 +261,8 @@ func (r Rule) Refers() (sets []string, chain string) {
 	for _, e := range r {
 		switch e := e.(type) {
 		case VMap:
+			sets = append(sets, e.Set.String())
+		case SetClass:
 			sets = append(sets, e.Set.String())
 		case DNATMap:
 			sets = append(sets, e.Set.String())

@@ -16,9 +16,14 @@ type Kind uint8
 // learned by the kernel (session affinity), Foreign is a set the layout does not know.
 const (
 	Foreign Kind = iota
-	// Services decides by destination; NodePorts for the node's own addresses.
+	// Services gives the class of a destination; NodePorts for the node's own addresses.
 	Services
 	NodePorts
+	// Classes leads from a class to its chain.
+	Classes
+	// OwnServices and OwnNodePorts lead to chains of single Services.
+	OwnServices
+	OwnNodePorts
 	// Endpoints hold the Cluster pools, the Local ones those of
 	// externalTrafficPolicy Local, by frontend and index.
 	Endpoints
@@ -44,23 +49,28 @@ const (
 	Daddr
 	L4Proto
 	Dport
-	// Index is a random number below the number of endpoints.
+	// Class and Index are the packet's priority, which holds the class first and then a
+	// number below the number of endpoints, see SetIndex.
+	Class
 	Index
 )
 
 // DataKind is what a map leads to.
 type DataKind uint8
 
-// A set has no data; a verdict is a chain to go to; a target an address and port.
+// A set has no data; a verdict is a chain to go to; a target an address and port; a
+// class a number.
 const (
 	NoData DataKind = iota
 	Verdict
 	Target
+	ClassOf
 )
 
 // LayoutKinds lists the sets every table has, in the order they are declared.
 func LayoutKinds() []Kind {
-	return []Kind{Services, NodePorts, Endpoints, LocalEndpoints, NodePortEndpoints, NodePortLocalEndpoints, ClusterIPs, Hairpin, SourceRanges}
+	return []Kind{Services, NodePorts, Classes, OwnServices, OwnNodePorts,
+		Endpoints, LocalEndpoints, NodePortEndpoints, NodePortLocalEndpoints, ClusterIPs, Hairpin, SourceRanges}
 }
 
 func (k Kind) String() string {
@@ -69,6 +79,12 @@ func (k Kind) String() string {
 		return "services"
 	case NodePorts:
 		return "nodeports"
+	case Classes:
+		return "classes"
+	case OwnServices:
+		return "own-services"
+	case OwnNodePorts:
+		return "own-nodeports"
 	case Endpoints:
 		return "endpoints"
 	case LocalEndpoints:
@@ -92,10 +108,12 @@ func (k Kind) String() string {
 // Fields are the fields of the key.
 func (k Kind) Fields() []Field {
 	switch k {
-	case Services:
+	case Services, OwnServices:
 		return []Field{Daddr, L4Proto, Dport}
-	case NodePorts:
+	case NodePorts, OwnNodePorts:
 		return []Field{L4Proto, Dport}
+	case Classes:
+		return []Field{Class}
 	case Endpoints, LocalEndpoints:
 		return []Field{Daddr, L4Proto, Dport, Index}
 	case NodePortEndpoints, NodePortLocalEndpoints:
@@ -116,6 +134,8 @@ func (k Kind) Fields() []Field {
 func (k Kind) Data() DataKind {
 	switch k {
 	case Services, NodePorts:
+		return ClassOf
+	case Classes, OwnServices, OwnNodePorts:
 		return Verdict
 	case Endpoints, LocalEndpoints, NodePortEndpoints, NodePortLocalEndpoints:
 		return Target
@@ -125,6 +145,11 @@ func (k Kind) Data() DataKind {
 
 // Interval tells whether elements are ranges of keys.
 func (k Kind) Interval() bool { return k == SourceRanges }
+
+// Frontend tells whether the elements are what packets of a Service meet first.
+func (k Kind) Frontend() bool {
+	return k == Services || k == NodePorts || k == OwnServices || k == OwnNodePorts
+}
 
 // shared tells whether two ServicePorts may hold the same element.
 func (k Kind) shared() bool { return k == ClusterIPs || k == Hairpin }
@@ -155,8 +180,14 @@ func (w *writer) proto(p packet.Protocol) { w.buf = append(w.buf, p.Number(), 0,
 
 func (w *writer) port(n uint16) { w.buf = append(w.buf, byte(n>>8), byte(n), 0, 0) }
 
+// firstIndex is what index 0 is as a priority; nft reads "1:a", but not ":a".
+const firstIndex = 1 << 16
+
 // index writes a number as a register holds it: in the machine's own byte order.
-func (w *writer) index(n int) { w.buf = binary.NativeEndian.AppendUint32(w.buf, uint32(n)) }
+func (w *writer) index(n uint32) { w.class(firstIndex + n) }
+
+// class writes the number of a class.
+func (w *writer) class(n uint32) { w.buf = binary.NativeEndian.AppendUint32(w.buf, n) }
 
 // lastAddr is the highest address of a prefix.
 func lastAddr(p netip.Prefix) netip.Addr {
@@ -215,8 +246,8 @@ func (e Elem) keyText() string {
 			parts = append(parts, protoName(b[0]))
 		case f == Dport:
 			parts = append(parts, fmt.Sprint(readPort(b)))
-		case f == Index:
-			parts = append(parts, fmt.Sprint(binary.NativeEndian.Uint32([]byte(b))))
+		case f == Class, f == Index:
+			parts = append(parts, classText(b))
 		}
 		at += n
 	}
@@ -239,6 +270,15 @@ func (e Elem) target() netip.AddrPort {
 	return netip.AddrPortFrom(readAddr(e.Data[:n]), readPort(e.Data[n:]))
 }
 
+// classText prints a class as nft prints a priority: two halves in hexadecimal.
+func classText(b string) string {
+	if len(b) < 4 {
+		return fmt.Sprintf("%x", b)
+	}
+	n := binary.NativeEndian.Uint32([]byte(b))
+	return fmt.Sprintf("%x:%x", n>>16, n&0xffff)
+}
+
 func (e Elem) text() string {
 	s := e.keyText()
 	if e.Comment != "" {
@@ -247,6 +287,8 @@ func (e Elem) text() string {
 	switch e.Kind.Data() {
 	case Verdict:
 		s += " : goto " + e.Data
+	case ClassOf:
+		s += " : " + classText(e.Data)
 	case Target:
 		t := e.target()
 		s += fmt.Sprintf(" : %s . %d", t.Addr(), t.Port())

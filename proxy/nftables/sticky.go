@@ -91,20 +91,26 @@ func (b *builder) sticky() {
 	}
 }
 
-// pickRules sends a known client to its endpoint and any other to one of all with equal
-// probability.
+// pickRules sends a known client to its endpoint and any other to one the scheduler
+// chooses. By source address a client's first endpoint follows from its hash, and it is
+// remembered, so the list may change: a Maglev table would have nothing to add.
 func (b *builder) pickRules(list []proxy.Endpoint) []Rule {
 	rules := make([]Rule, 0, 2*len(list))
 	for _, e := range list {
 		rules = append(rules, Rule{Known{b.clients(e.Addr)}, Goto{b.endpointChain(e.Addr)}})
 	}
+	pick := pickOf(b.sp)
 	for i, e := range list {
 		to := Goto{b.endpointChain(e.Addr)}
-		if left := len(list) - i; left > 1 {
-			rules = append(rules, Rule{OneIn{uint32(left)}, to})
-			continue
+		left := len(list) - i
+		switch {
+		case left == 1:
+			rules = append(rules, Rule{to})
+		case pick == BySource:
+			rules = append(rules, Rule{HashIs{uint32(len(list)), uint32(i)}, to})
+		default:
+			rules = append(rules, Rule{OneIn{uint32(left), pick}, to})
 		}
-		rules = append(rules, Rule{to})
 	}
 	return rules
 }

@@ -70,14 +70,26 @@ func (s Set) body() []string {
 	switch {
 	case s.Kind == Clients:
 		return []string{"type " + s.types(), "size " + fmt.Sprint(MaxClients), "flags dynamic,timeout"}
+	case s.Kind.Data() == ClassOf:
+		body := []string{fmt.Sprintf("typeof %s : meta priority", s.Kind.fieldsText(s.V6))}
+		return s.counted(body)
+	case s.Kind == Classes:
+		return []string{"typeof meta priority : verdict"}
 	case s.Kind.Interval():
 		return []string{"type " + s.types(), "flags interval"}
 	case s.Kind.Data() == Verdict:
-		return []string{"type " + s.types() + " : verdict"}
+		return s.counted([]string{"type " + s.types() + " : verdict"})
 	case s.Kind.Data() == Target:
 		return []string{fmt.Sprintf("typeof %s : %s daddr . th dport", s.typeof(), ip(s.V6))}
 	}
 	return []string{"type " + s.types()}
+}
+
+func (s Set) counted(body []string) []string {
+	if s.Counter {
+		return append(body, "counter")
+	}
+	return body
 }
 
 // MaxClients is how many clients a Service with session affinity remembers per
@@ -99,11 +111,10 @@ func (s Set) types() string {
 	return strings.Join(parts, " . ")
 }
 
-// typeof declares a key with a random index, which has no type name of its own. The
-// modulus there is of no consequence. The key says tcp and the data th: with tcp in
+// typeof declares a key with an index. The key says tcp and the data th: with tcp in
 // the data nft 1.0.6 narrows the first rule that uses the map to TCP.
 func (s Set) typeof() string {
-	return strings.ReplaceAll(s.Kind.fieldsText(s.V6, 2), "th dport", "tcp dport")
+	return strings.ReplaceAll(s.Kind.fieldsText(s.V6), "th dport", "tcp dport")
 }
 
 func (c *Chain) declare(b *strings.Builder) {

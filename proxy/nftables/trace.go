@@ -1,6 +1,7 @@
 package nftables
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -15,7 +16,7 @@ import (
 func (p *Program) Trace(pkt packet.Packet, local func(netip.Addr) bool) packet.Verdict {
 	p.once.Do(func() { p.index = newIndex(p) })
 	t := &tracer{index: p.index, local: local}
-	f := &flow{Packet: pkt, v6: isV6(pkt.Dst.Addr())}
+	f := &flow{Packet: pkt, v6: isV6(pkt.Dst.Addr()), part: 1, mine: true}
 	hook := "nat-prerouting"
 	if pkt.Local {
 		hook = "nat-output"
@@ -39,7 +40,7 @@ func newIndex(p *Program) *index {
 		for _, c := range part.Chains {
 			x.chains[c.id()] = c
 		}
-		for _, e := range part.Elems {
+		for _, e := range part.Elems() {
 			x.elems[e.id()] = e
 			if size := e.Kind.KeySize(e.V6); e.Kind.Interval() && len(e.Key) == 2*size {
 				front := e.Key[:size-Saddr.Size(e.V6)]
@@ -56,16 +57,32 @@ type flow struct {
 	v6   bool
 	mark uint32
 	dnat bool
-	pick int // the random index
+	prio uint32 // the class, then the index
+	pick SetIndex
+	// part is the share of all flows like this one that come here; mine tells that this
+	// very client's does, where it follows from its address.
+	part float64
+	mine bool
 }
 
 // effect is what an expression did.
 type effect struct {
 	kind    effectKind
 	chain   string
-	targets []netip.AddrPort
+	targets []target
 	detail  string
-	maybe   bool // the match was one of several possible ones
+	// some of the flows only match: part of those that came, this client's among them
+	// or not.
+	some bool
+	part float64
+	mine bool
+}
+
+// target is a new destination, and which part of the flows get it.
+type target struct {
+	to   netip.AddrPort
+	part float64
+	mine bool
 }
 
 type effectKind uint8
@@ -83,8 +100,8 @@ const (
 
 // outcome is one way the walk can end.
 type outcome struct {
-	kind   effectKind
-	to     netip.AddrPort
+	kind effectKind
+	target
 	mark   uint32
 	sticky bool
 }
@@ -93,7 +110,8 @@ type tracer struct {
 	*index
 	local  func(netip.Addr) bool
 	steps  []packet.Step
-	sticky bool
+	sticky bool // the client is remembered, or its address decides
+	hashed bool // its address decides
 }
 
 // chain walks one chain; open is true when some path came to its end.
@@ -109,7 +127,8 @@ func (t *tracer) chain(name string, f *flow) (out []outcome, open bool) {
 			return append(out, outcome{kind: eff.kind}), false
 		case dnats:
 			for _, to := range eff.targets {
-				out = append(out, outcome{kind: dnats, to: to, mark: f.mark, sticky: t.sticky})
+				to.part, to.mine = to.part*f.part, to.mine && f.mine
+				out = append(out, outcome{kind: dnats, target: to, mark: f.mark, sticky: t.sticky})
 			}
 			return out, false
 		case jumps:
@@ -119,8 +138,12 @@ func (t *tracer) chain(name string, f *flow) (out []outcome, open bool) {
 			}
 		case goes:
 			branch := *f
+			if eff.some {
+				branch.part, branch.mine = f.part*eff.part, f.mine && eff.mine
+				f.part -= branch.part
+			}
 			sub, open := t.chain(eff.chain, &branch)
-			if out = append(out, sub...); !eff.maybe {
+			if out = append(out, sub...); !eff.some {
 				return out, open
 			}
 		}
@@ -130,20 +153,30 @@ func (t *tracer) chain(name string, f *flow) (out []outcome, open bool) {
 
 // rule evaluates one rule and notes it as a step when it took effect.
 func (t *tracer) rule(c *Chain, r Rule, f *flow) effect {
-	maybe, detail := false, ""
+	var some *effect
+	var details []string
 	last := effect{}
 	for _, e := range r {
 		last = e.eval(t, f)
 		if last.kind == noMatch {
 			return last
 		}
-		maybe = maybe || last.maybe
+		if last.some {
+			match := last
+			some = &match
+		}
 		if last.detail != "" {
-			detail = ": " + last.detail
+			details = append(details, last.detail)
 		}
 	}
-	last.maybe = maybe
-	t.step(fmt.Sprintf("table %s %s chain %s", ip(f.v6), TableName, c.Name), r.Text(f.v6)+detail)
+	if some != nil {
+		last.some, last.part, last.mine = true, some.part, some.mine
+	}
+	what := r.Text(f.v6)
+	if len(details) > 0 {
+		what += ": " + strings.Join(details, ", ")
+	}
+	t.step(fmt.Sprintf("table %s %s chain %s", ip(f.v6), TableName, c.Name), what)
 	return last
 }
 
@@ -157,6 +190,7 @@ func (t *tracer) step(where, what string) {
 // verdict sends every possible new destination through postrouting.
 func (t *tracer) verdict(outs []outcome, f *flow) packet.Verdict {
 	v := packet.Verdict{Action: packet.Pass}
+	shares := map[packet.Choice]target{}
 	for _, o := range outs {
 		switch o.kind {
 		case drops:
@@ -165,21 +199,50 @@ func (t *tracer) verdict(outs []outcome, f *flow) packet.Verdict {
 			v.Action = packet.Reject
 		case dnats:
 			v.Action = packet.Forward
-			after := &flow{Packet: f.Packet, v6: f.v6, mark: o.mark, dnat: true}
-			after.Dst = o.to
-			post, _ := t.chain("nat-postrouting", after)
-			masq := slices.ContainsFunc(post, func(o outcome) bool { return o.kind == masquerades })
-			c := packet.Choice{Endpoint: o.to, Masquerade: masq}
-			if !slices.Contains(v.Choices, c) {
+			c := packet.Choice{Endpoint: o.to, Masquerade: t.masquerades(o, f)}
+			share, known := shares[c]
+			if !known {
 				v.Choices = append(v.Choices, c)
 			}
+			shares[c] = target{part: share.part + o.part, mine: share.mine || o.mine}
 			v.Affinity = v.Affinity || o.sticky
 		}
+	}
+	v = v.Sorted()
+	for _, c := range v.Choices {
+		t.step("endpoint "+c.Endpoint.String(), t.share(shares[c], f)+"; "+after(f.Packet, c))
 	}
 	if v.Action == packet.Pass {
 		t.step("table "+ip(f.v6)+" "+TableName, "no rule claims "+f.Packet.String())
 	}
 	return v
+}
+
+func (t *tracer) masquerades(o outcome, f *flow) bool {
+	after := &flow{Packet: f.Packet, v6: f.v6, mark: o.mark, dnat: true}
+	after.Dst = o.to
+	post, _ := t.chain("nat-postrouting", after)
+	return slices.ContainsFunc(post, func(o outcome) bool { return o.kind == masquerades })
+}
+
+// share tells how likely an endpoint is.
+func (t *tracer) share(s target, f *flow) string {
+	switch {
+	case !t.hashed:
+		return fmt.Sprintf("probability %.4f", s.part)
+	case s.mine:
+		return fmt.Sprintf("probability 1 for %s, whose address decides (%.4f over all clients)", f.Src, s.part)
+	}
+	return fmt.Sprintf("probability 0 for %s, whose address decides (%.4f over all clients)", f.Src, s.part)
+}
+
+// after is the packet as it leaves.
+func after(p packet.Packet, c packet.Choice) string {
+	p.Dst = c.Endpoint
+	if c.Masquerade {
+		return fmt.Sprintf("leaves as %s (this node) > %s", p.Proto, p.Dst)
+	}
+	return "leaves as " + p.String()
 }
 
 // key builds the key of a set for the flow.
@@ -195,8 +258,8 @@ func (f *flow) key(k Kind) string {
 			w.proto(f.Proto)
 		case Dport:
 			w.port(f.Dst.Port())
-		case Index:
-			w.index(f.pick)
+		case Class, Index:
+			w.class(f.prio)
 		}
 	}
 	return string(w.buf)
@@ -217,14 +280,33 @@ func (e VMap) eval(t *tracer, f *flow) effect {
 	return effect{kind: goes, chain: el.Data, detail: "{ " + el.text() + " }"}
 }
 
+func (e SetClass) eval(t *tracer, f *flow) effect {
+	el, ok := t.elems[elemID{f.v6, e.Set, f.key(e.Set)}]
+	if !ok || len(el.Data) != 4 {
+		return effect{kind: noMatch}
+	}
+	f.prio = binary.NativeEndian.Uint32([]byte(el.Data))
+	return effect{detail: "{ " + el.text() + " }"}
+}
+
+func (e SetIndex) eval(t *tracer, f *flow) effect {
+	f.pick = e
+	if e.Pick != BySource || e.N == 0 {
+		return effect{}
+	}
+	t.sticky, t.hashed = true, true
+	return effect{detail: fmt.Sprintf("jhash of %s is %d of %d", f.Src, slot(f.Src, e.N), e.N)}
+}
+
 func (e DNATMap) eval(t *tracer, f *flow) effect {
 	out := effect{kind: dnats}
 	var found []string
-	for i := range int(e.N) {
-		f.pick = i
+	for i := range f.pick.N {
+		f.prio = FirstIndex + i
 		el, ok := t.elems[elemID{f.v6, e.Set, f.key(e.Set)}]
 		if ok { // a hole leaves the packet alone, as in the kernel
-			out.targets = append(out.targets, el.target())
+			mine := f.pick.Pick != BySource || slot(f.Src, f.pick.N) == i
+			out.targets = append(out.targets, target{el.target(), 1 / float64(f.pick.N), mine})
 			found = append(found, el.text())
 		}
 	}
@@ -277,6 +359,11 @@ func (e FibLocal) eval(t *tracer, f *flow) effect {
 	return matched(own || t.local(f.addr(e.Field)))
 }
 
+func (ClearPriority) eval(_ *tracer, f *flow) effect {
+	f.prio = 0
+	return effect{}
+}
+
 func (e HasMark) eval(_ *tracer, f *flow) effect { return matched(f.mark&e.Bit != 0) }
 
 func (e SetMark) eval(_ *tracer, f *flow) effect {
@@ -291,13 +378,24 @@ func (e FlipMark) eval(_ *tracer, f *flow) effect {
 
 func (DNATed) eval(_ *tracer, f *flow) effect { return matched(f.dnat) }
 func (Masquerade) eval(*tracer, *flow) effect { return effect{kind: masquerades} }
-func (e OneIn) eval(*tracer, *flow) effect    { return effect{maybe: e.N > 1} }
-func (Known) eval(*tracer, *flow) effect      { return effect{kind: noMatch} }
-func (e Goto) eval(*tracer, *flow) effect     { return effect{kind: goes, chain: e.Chain} }
-func (e Jump) eval(*tracer, *flow) effect     { return effect{kind: jumps, chain: e.Chain} }
-func (Drop) eval(*tracer, *flow) effect       { return effect{kind: drops} }
-func (Reject) eval(*tracer, *flow) effect     { return effect{kind: rejects} }
-func (Other) eval(*tracer, *flow) effect      { return effect{kind: noMatch} }
+func (e OneIn) eval(*tracer, *flow) effect {
+	return effect{some: e.N > 1, part: 1 / float64(e.N), mine: true}
+}
+
+// HashIs stands in a row, one rule for each I.
+func (e HashIs) eval(t *tracer, f *flow) effect {
+	t.hashed = true
+	got := slot(f.Src, e.N)
+	return effect{some: true, part: 1 / float64(e.N-e.I), mine: got == e.I,
+		detail: fmt.Sprintf("jhash of %s is %d", f.Src, got)}
+}
+
+func (Known) eval(*tracer, *flow) effect  { return effect{kind: noMatch} }
+func (e Goto) eval(*tracer, *flow) effect { return effect{kind: goes, chain: e.Chain} }
+func (e Jump) eval(*tracer, *flow) effect { return effect{kind: jumps, chain: e.Chain} }
+func (Drop) eval(*tracer, *flow) effect   { return effect{kind: drops} }
+func (Reject) eval(*tracer, *flow) effect { return effect{kind: rejects} }
+func (Other) eval(*tracer, *flow) effect  { return effect{kind: noMatch} }
 
 func (Learn) eval(t *tracer, _ *flow) effect {
 	t.sticky = true
@@ -308,5 +406,5 @@ func (e DNAT) eval(_ *tracer, f *flow) effect {
 	if f.Proto != e.Proto {
 		return effect{kind: noMatch}
 	}
-	return effect{kind: dnats, targets: []netip.AddrPort{e.To}}
+	return effect{kind: dnats, targets: []target{{e.To, 1, true}}}
 }

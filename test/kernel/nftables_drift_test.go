@@ -46,9 +46,9 @@ func TestNFTablesDrift(t *testing.T) {
 	}
 	for _, damage := range []string{
 		"delete element ip fairway services { 10.96.0.10 . udp . 53 }",
-		"delete element ip fairway endpoints { 10.96.0.10 . udp . 53 . 1 }",
+		"delete element ip fairway endpoints { 10.96.0.10 . udp . 53 . 1:1 }",
 		"add element ip fairway cluster-ips { 10.96.99.99 }",
-		"flush chain ip fairway internal-3",
+		"flush chain ip fairway internal-3", "flush chain ip fairway to-endpoints", "delete element ip fairway classes { 1003:10 }",
 		"insert rule ip fairway services tcp dport 53 drop",
 		"add chain ip fairway mine",
 		"add set ip fairway extra { type ipv4_addr; }",

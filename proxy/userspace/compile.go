@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 
 	"fairway/packet"
 	"fairway/proxy"
@@ -54,7 +55,8 @@ func Compile(prev *Program, plan *proxy.Plan, capture bool, carry Carry) *Progra
 		p.Problems = append(p.Problems, c.notCaptured()...)
 		return p
 	}
-	p.Capture = nftables.Compile(prev.Capture, withConfig(&rules))
+	p.Rules = withConfig(&rules)
+	p.capture = sync.OnceValue(func() *nftables.Program { return nftables.Compile(nil, p.Rules) })
 	return p
 }
 
@@ -258,4 +260,15 @@ func kernelForwards(sp *proxy.ServicePort) *proxy.ServicePort {
 		out.Scheduler = proxy.Random
 	}
 	return &out
+}
+
+// Handover is the Plan of rules that forward to the endpoints themselves: with them in
+// the capture's place the process can leave, and new connections go on.
+func Handover(plan *proxy.Plan) *proxy.Plan {
+	out := *plan
+	out.Ports = make([]*proxy.ServicePort, len(plan.Ports))
+	for i, sp := range plan.Ports {
+		out.Ports[i] = kernelForwards(sp)
+	}
+	return withConfig(&out)
 }

@@ -31,14 +31,14 @@ func Diff(have, want *Program) (listeners []string, capture *nftables.Change) {
 		listeners = append(listeners, fmt.Sprintf("close %s %s # %s\n", l.Key.Proto, l.Addr, l.Name))
 	}
 	slices.Sort(listeners)
-	return listeners, nftables.Diff(have.Capture, want.Capture)
+	return listeners, nftables.Diff(have.Capture(), want.Capture())
 }
 
-// Lines prints a Change of the capture as nft commands.
-func Lines(c *nftables.Change) []string {
-	out := c.Lines()
-	for i := range out {
-		out[i] = ownTable(out[i])
+// OwnTable has lines of nft commands that came from the nftables room say this mode's
+// table.
+func OwnTable(lines []string) []string {
+	for i := range lines {
+		lines[i] = ownTable(lines[i])
 	}
-	return out
+	return lines
 }

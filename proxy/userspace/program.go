@@ -25,16 +25,27 @@ const TableName = "fairway-userspace"
 // never changed once made.
 type Program struct {
 	Listeners []*Listener
-	// Capture is nil without the privilege to write rules.
-	Capture *nftables.Program
-	// Problems are what cannot be served.
+	// Rules is the Plan that the capture is the nftables program of: its endpoints are
+	// the listeners. Nil without the privilege to write rules.
+	Rules *proxy.Plan
+	// Problems are what cannot be served, as long as objects and machine are as they are.
 	Problems []model.Problem
+
+	capture func() *nftables.Program
 
 	parts    []*part
 	settings string
 	byAddr   map[front]*Listener
 	// refused are loopback's NodePorts without an endpoint: nothing listens there.
 	refused map[front]bool
+}
+
+// Capture is the rules, nil when there are none.
+func (p *Program) Capture() *nftables.Program {
+	if p.capture == nil {
+		return nil
+	}
+	return p.capture()
 }
 
 // Listener is one socket. It is never changed: a Program shares those of the one before
@@ -82,7 +93,7 @@ func (l *Listener) Choose(client netip.Addr) int {
 		return Refused
 	}
 	at := 0
-	if s := l.split; s != nil && !s.own1(client) {
+	if s := l.split; s != nil && !s.has(client) {
 		at = 1
 	}
 	if at >= len(l.Lists) || len(l.Lists[at].Targets) == 0 {
@@ -91,8 +102,8 @@ func (l *Listener) Choose(client netip.Addr) int {
 	return at
 }
 
-// own1 tells whether a client is the node or, as far as its address tells, a pod of it.
-func (s *split) own1(client netip.Addr) bool {
+// has tells whether a client is the node or, as far as its address tells, a pod of it.
+func (s *split) has(client netip.Addr) bool {
 	return client.IsLoopback() || slices.Contains(s.own, client) || s.detector.Local(packet.Packet{Src: client})
 }
 
@@ -100,15 +111,4 @@ func (s *split) own1(client netip.Addr) bool {
 type front struct {
 	addr  netip.AddrPort
 	proto packet.Protocol
-}
-
-// Count is how many endpoints all listeners have together.
-func (p *Program) Count() int {
-	n := 0
-	for _, l := range p.Listeners {
-		for _, list := range l.Lists {
-			n += len(list.Targets)
-		}
-	}
-	return n
 }

@@ -22,7 +22,7 @@ func TestStories(t *testing.T) {
 			base := Compile(nil, &proxy.Plan{Config: plan.Config}, true, Carry{})
 			listeners, capture := Diff(base, p)
 			s.Check(t, "userspace", strings.Join(listeners, ""))
-			checkNames(t, p.Text()+strings.Join(Lines(capture), "\n"))
+			checkNames(t, p.Text()+strings.Join(OwnTable(capture.Lines()), "\n"))
 			s.Check(t, "userspace-problems", story.Problems(p.Problems))
 			for _, pkt := range s.Packets {
 				got, want := p.Trace(pkt, localOf(plan.Config)), plan.Answer(pkt)

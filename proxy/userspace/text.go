@@ -14,8 +14,8 @@ func (p *Program) Text() string {
 	for _, l := range p.Listeners {
 		b.WriteString(l.text())
 	}
-	if p.Capture != nil {
-		b.WriteString(ownTable(p.Capture.Text()))
+	if rules := p.Capture(); rules != nil {
+		b.WriteString(ownTable(rules.Text()))
 	}
 	return b.String()
 }

@@ -14,10 +14,10 @@ func (p *Program) Trace(pkt packet.Packet, local func(netip.Addr) bool) packet.V
 	if v, ok := p.outer(pkt); ok {
 		return v
 	}
-	if p.Capture == nil {
+	if p.Rules == nil {
 		return packet.Verdict{Action: packet.Pass, Steps: []packet.Step{{Where: "listeners", What: "none is at " + pkt.Dst.String()}}}
 	}
-	v := p.Capture.Trace(pkt, local)
+	v := p.Capture().Trace(pkt, local)
 	for i := range v.Steps {
 		v.Steps[i].Where = ownTable(v.Steps[i].Where)
 	}

@@ -33,8 +33,8 @@ type Route struct {
 
 // Listener is one socket and where its clients may go. It is never changed.
 type Listener struct {
-	// Name is unique in a Config. A Listener of the same Name, protocol and Addr keeps
-	// the socket.
+	// Name is unique in a Config. A Listener of the same Name and protocol, whose Addr is
+	// the same or the one that was got, keeps the socket.
 	Name  string
 	Proto packet.Protocol // TCP or UDP
 	Addr  netip.AddrPort
@@ -51,8 +51,6 @@ type Config struct{ Listeners []*Listener }
 
 // Settings are fixed for the life of a Server.
 type Settings struct {
-	// Mark is put on the sockets to targets (SO_MARK, needs CAP_NET_ADMIN); 0 is none.
-	Mark uint32
 	// MaxConns bounds TCP connections, MaxSessions UDP clients; 0 is what the limit of
 	// open files allows, and 10000.
 	MaxConns, MaxSessions int
@@ -166,7 +164,7 @@ func (s *Server) Set(cfg Config) (map[string]netip.AddrPort, map[string]error) {
 			bound[spec.Name] = l.bound
 			continue
 		}
-		if l != nil && (l.spec.Proto != spec.Proto || l.spec.Addr != spec.Addr) {
+		if l != nil && (l.spec.Proto != spec.Proto || l.spec.Addr != spec.Addr && l.bound != spec.Addr) {
 			s.remove(spec.Name)
 			l = nil
 		}

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"syscall"
 	"time"
 
 	"fairway/packet"
@@ -162,7 +161,7 @@ func (s *Server) connect(to netip.AddrPort, timeout time.Duration) (*net.TCPConn
 	if _, own := s.own.Load(to); own {
 		return nil, fmt.Errorf("%s: %w", to, errOwn)
 	}
-	d := net.Dialer{Control: s.marked, FallbackDelay: -1}
+	d := net.Dialer{FallbackDelay: -1}
 	d.SetMultipathTCP(false)
 	ctx, cancel := context.WithTimeout(s.ctx, timeout)
 	defer cancel()
@@ -175,16 +174,4 @@ func (s *Server) connect(to netip.AddrPort, timeout time.Duration) (*net.TCPConn
 		return nil, err
 	}
 	return c.(*net.TCPConn), nil
-}
-
-// marked puts the mark on a socket to a target.
-func (s *Server) marked(_, _ string, c syscall.RawConn) error {
-	if s.set.Mark == 0 {
-		return nil
-	}
-	var err error
-	if e := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, int(s.set.Mark)) }); e != nil {
-		return e
-	}
-	return err
 }

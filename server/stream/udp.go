@@ -173,7 +173,7 @@ func (s *Server) connectUDP(to netip.AddrPort) (*net.UDPConn, error) {
 	if _, own := s.own.Load(to); own {
 		return nil, fmt.Errorf("%s: %w", to, errOwn)
 	}
-	d := net.Dialer{Control: s.marked}
+	var d net.Dialer
 	var c net.Conn
 	err := s.set.Enter(func() (err error) {
 		c, err = d.DialContext(context.Background(), "udp", to.String())

@@ -3,12 +3,17 @@ package matrix
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"fairway/kernel"
 	"fairway/loop"
+	"fairway/model"
 	"fairway/proxy"
+	"fairway/proxy/ebpf"
 	"fairway/proxy/iptables"
+	"fairway/proxy/ipvs"
 	"fairway/proxy/nftables"
+	"fairway/proxy/userspace"
 	"fairway/test/netlab"
 	"fairway/trace"
 )
@@ -17,9 +22,12 @@ import (
 type mode struct {
 	name  string
 	proxy proxy.Mode
+	// settings is what is asked of the mode besides a node's settings.
+	settings func(*proxy.Config)
 	// rules compiles a plan to be traced; nil where another entry traces the same.
 	rules func(*proxy.Plan) trace.Rules
-	// open makes the backend on a lab's node; stop ends what it started there.
+	// open makes the backend on a lab's node; stop ends what it started there. It is nil
+	// where only the trace is held to the matrix.
 	open func(ctx context.Context, node *netlab.Host) (b loop.Backend, stop func(), err error)
 }
 
@@ -43,7 +51,49 @@ func modes() []mode {
 			open:  openIPTables(kernel.NFTVariant),
 		},
 		{name: "iptables-legacy", proxy: proxy.IPTables, open: openIPTables(kernel.LegacyVariant)},
+		{
+			name: "nftables-relay", proxy: proxy.NFTables,
+			settings: func(c *proxy.Config) { c.LocalhostRelay = true },
+			rules: func(p *proxy.Plan) trace.Rules {
+				return userspace.Relayed{Rules: nftables.Compile(nil, p), Listeners: userspace.Localhost(nil, p)}
+			},
+		},
+		{
+			name: "userspace", proxy: proxy.Userspace,
+			rules: func(p *proxy.Plan) trace.Rules { return userspace.Compile(nil, p, true, userspace.Carry{}) },
+		},
+		{
+			name: "ebpf", proxy: proxy.EBPF,
+			rules: func(p *proxy.Plan) trace.Rules { return ebpf.Compile(nil, p) },
+		},
+		{
+			name: "ipvs", proxy: proxy.IPVS,
+			rules: func(p *proxy.Plan) trace.Rules { return ipvs.Compile(nil, p) },
+		},
 	}
+}
+
+// config is a node's settings as the mode reads them.
+func (m mode) config(n Node) proxy.Config {
+	c := n.config().WithMode(m.proxy)
+	if m.settings != nil {
+		m.settings(&c)
+	}
+	return c
+}
+
+// plan makes the mode's Plan of a node with a Service for each variant. A mode without
+// SCTP says so of every Service; nothing else may be wrong.
+func (m mode) plan(n Node, variants []variant) (*proxy.Plan, error) {
+	snap, problems := snapshot(variants)
+	plan, more := proxy.New(nil, snap, m.config(n))
+	problems = slices.DeleteFunc(append(problems, more...), func(p model.Problem) bool {
+		return p.Reason == "ProtocolNotServed" && m.proxy.Traits().NoSCTP
+	})
+	if len(problems) > 0 {
+		return nil, fmt.Errorf("%s: %v", n, problems)
+	}
+	return plan, nil
 }
 
 func openIPTables(v kernel.Variant) func(context.Context, *netlab.Host) (loop.Backend, func(), error) {

@@ -3,7 +3,6 @@ package matrix
 import (
 	"os"
 	"runtime"
-	"slices"
 	"sync"
 	"testing"
 
@@ -87,11 +86,10 @@ func traceAll(t *testing.T, m mode, cells []Cell) map[packet.Action]int {
 
 // traceOne traces cells of one node and one Service.
 func traceOne(t *testing.T, m mode, cells []Cell) map[packet.Action]int {
-	snap, problems := snapshot([]variant{cells[0].variant()})
-	cfg := cells[0].Node.config(m.proxy)
-	plan, more := proxy.New(nil, snap, cfg)
-	if problems = slices.Concat(problems, more); len(problems) > 0 {
-		t.Errorf("%s: %v", cells[0], problems)
+	plan, err := m.plan(cells[0].Node, []variant{cells[0].variant()})
+	if err != nil {
+		t.Error(err)
+		return nil
 	}
 	rules := m.rules(plan)
 	fates := map[packet.Action]int{}

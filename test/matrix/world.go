@@ -199,8 +199,8 @@ func (e endpoint) object(v6 bool) discoveryv1.Endpoint {
 	return out
 }
 
-// config makes the node's settings as a mode reads them.
-func (n Node) config(mode proxy.Mode) proxy.Config {
+// config makes the node's settings.
+func (n Node) config() proxy.Config {
 	prefixes := func(list ...string) (out []netip.Prefix) {
 		for _, s := range list {
 			out = append(out, netip.MustParsePrefix(s))
@@ -233,7 +233,7 @@ func (n Node) config(mode proxy.Mode) proxy.Config {
 	case PrimaryAndLoopback:
 		c.NodePortAddresses.CIDRs = prefixes("172.30.0.0/16", "127.0.0.0/8")
 	}
-	return c.WithMode(mode)
+	return c
 }
 
 // packet is what the cell sends when its Service is the i-th.

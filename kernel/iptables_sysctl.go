@@ -15,12 +15,7 @@ const (
 // RouteLocalnet lets packets to 127.0.0.0/8 be routed, which NodePorts on localhost
 // need. Rules must keep others out before (CVE-2020-8558).
 func (t *IPTables) RouteLocalnet() error {
-	err := inNetNS(t.netns, func() error {
-		if now, err := os.ReadFile(routeLocalnet); err == nil && strings.TrimSpace(string(now)) == "1" {
-			return nil
-		}
-		return os.WriteFile(routeLocalnet, []byte("1"), 0o644)
-	})
+	err := SetSysctl(t.netns, routeLocalnet, "1")
 	if err != nil {
 		return fmt.Errorf("NodePorts on localhost: %w", err)
 	}

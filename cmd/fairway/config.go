@@ -74,8 +74,8 @@ type config struct {
 	trustedProxies []netip.Prefix
 	publishService model.Name
 	defaultCert    model.Name
-	level       *slog.LevelVar // of the log; nil where none is kept
-	flags       *pflag.FlagSet // the command line's, for /flagz
+	level          *slog.LevelVar // of the log; nil where none is kept
+	flags          *pflag.FlagSet // the command line's, for /flagz
 	// fromFiles: nobody has defaulted or admitted the objects.
 	fromFiles bool
 }

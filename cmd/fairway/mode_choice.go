@@ -116,14 +116,19 @@ func (m modeRoom) cleanup(ctx context.Context, node string) error {
 // now: the node's may have been changed since.
 func removeIPTables(ctx context.Context) error {
 	var errs []error
+	found := false
 	for _, v6 := range []bool{false, true} {
 		hands, err := kernel.IPTablesLeftovers(ctx, v6, 0)
 		errs = append(errs, err)
 		for _, h := range hands {
+			found = true
 			if err := loop.CleanIPTables(ctx, h, v6); err != nil {
 				errs = append(errs, fmt.Errorf("variant %s: %w", h.Variant(), err))
 			}
 		}
+	}
+	if found {
+		errs = append(errs, kernel.RemoveEmptyTables(0))
 	}
 	return errors.Join(errs...)
 }

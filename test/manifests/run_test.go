@@ -17,6 +17,8 @@ import (
 
 	"fairway/packet"
 	"fairway/test/netlab"
+
+	"golang.org/x/sys/unix"
 )
 
 const objects = `
@@ -75,11 +77,33 @@ type machine struct {
 	t   *testing.T
 	lab *netlab.Lab
 	bin string
-	dir string
+	dir string // of the manifests
+	// home holds the configuration and the state.
+	home string
 	// config is added to the program's configuration file.
 	config string
 	cmd    *exec.Cmd
 	log    bytes.Buffer
+}
+
+// TestMain builds the program one time.
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "fairway")
+	if err == nil {
+		bin := filepath.Join(dir, "fairway")
+		var out []byte
+		if out, err = exec.Command("go", "build", "-o", bin, "fairway/cmd/fairway").CombinedOutput(); err != nil {
+			err = fmt.Errorf("%w\n%s", err, out)
+		}
+		os.Setenv("FAIRWAY_BIN", bin)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
 }
 
 func newMachine(t *testing.T) *machine {
@@ -89,10 +113,7 @@ func newMachine(t *testing.T) *machine {
 		}
 		t.Skip(err)
 	}
-	m := &machine{t: t, dir: t.TempDir(), bin: filepath.Join(t.TempDir(), "fairway")}
-	if out, err := exec.Command("go", "build", "-o", m.bin, "fairway/cmd/fairway").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	m := &machine{t: t, dir: t.TempDir(), home: t.TempDir(), bin: os.Getenv("FAIRWAY_BIN")}
 	lab, err := netlab.New(netlab.Layout{
 		NodeAddrs: []netip.Addr{node}, Clients: []netip.Addr{client},
 		Pods: []netlab.Pod{{Addrs: []netip.Addr{podA.Addr()}}, {Addrs: []netip.Addr{podB.Addr()}}},
@@ -102,12 +123,28 @@ func newMachine(t *testing.T) *machine {
 	}
 	t.Cleanup(lab.Close)
 	m.lab = lab
+	t.Cleanup(func() { lab.Node.Do(forgetSettings) })
 	for _, a := range []netip.AddrPort{podA, podB} {
 		if err := lab.Serve(packet.TCP, a); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return m
+}
+
+// forgetSettings takes away the note of what the kernel's settings were, which is kept for
+// a cleanup that may never come here.
+func forgetSettings() error {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	if err != nil {
+		return err
+	}
+	return os.Remove(fmt.Sprintf("/run/fairway/settings-%d.json", cookie))
 }
 
 func (m *machine) write(name, text string) {
@@ -119,8 +156,8 @@ func (m *machine) write(name, text string) {
 
 func (m *machine) start(mode string) {
 	m.t.Helper()
-	config := filepath.Join(filepath.Dir(m.bin), "fairway.yaml")
-	text := fmt.Sprintf("%sloadBalancer: {stateFile: %s}\n", m.config, filepath.Join(filepath.Dir(m.bin), "addresses.json"))
+	config := m.configFile()
+	text := fmt.Sprintf("%sloadBalancer: {stateFile: %s}\n", m.config, filepath.Join(m.home, "addresses.json"))
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		m.t.Fatal(err)
 	}
@@ -138,6 +175,8 @@ func (m *machine) start(mode string) {
 		}
 	})
 }
+
+func (m *machine) configFile() string { return filepath.Join(m.home, "fairway.yaml") }
 
 func (m *machine) stop(sig syscall.Signal) {
 	m.t.Helper()
@@ -181,7 +220,7 @@ func (m *machine) run(match string, args ...string) {
 }
 
 func TestRunManifests(t *testing.T) {
-	for _, mode := range []string{"nftables", "iptables"} {
+	for _, mode := range modes() {
 		t.Run(mode, func(t *testing.T) { manifestsStory(t, mode) })
 	}
 }

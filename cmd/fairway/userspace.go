@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 
 	"fairway/kernel"
 	"fairway/loop"
@@ -64,7 +65,7 @@ type standing interface{ Standing() []model.Problem }
 
 func (d *daemon) alsoStanding(s standing) {
 	others := d.loop.Standing
-	d.loop.Standing = func() []model.Problem { return append(others(), s.Standing()...) }
+	d.loop.Standing = func() []model.Problem { return slices.Concat(others(), s.Standing()) }
 }
 
 // leaver is a backend that has to say good-bye: what it carries ends with the process.

@@ -165,19 +165,3 @@ func (s *single) Replace(list []any, _ string) error {
 	}
 	return nil
 }
-
-// trim drops what no room reads, before the object is kept: managed fields, the image
-// list of a Node, the body of a Pod.
-func trim(obj any) {
-	switch o := obj.(type) {
-	case *corev1.Node:
-		o.ManagedFields = nil
-		o.Status.Images, o.Status.VolumesInUse, o.Status.VolumesAttached = nil, nil, nil
-	case *corev1.Pod:
-		o.ManagedFields, o.Annotations = nil, nil
-		o.Spec = corev1.PodSpec{NodeName: o.Spec.NodeName, HostNetwork: o.Spec.HostNetwork, DNSPolicy: o.Spec.DNSPolicy}
-		o.Status = corev1.PodStatus{PodIP: o.Status.PodIP, PodIPs: o.Status.PodIPs, Phase: o.Status.Phase}
-	case metav1.Object:
-		o.SetManagedFields(nil)
-	}
-}

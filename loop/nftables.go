@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"fairway/model"
 	"fairway/proxy"
@@ -18,6 +19,9 @@ type NFTables struct {
 	have *nftables.Program // what the kernel holds, nil when not known
 	want *nftables.Program // what was compiled last
 	noV6 bool              // the kernel cannot do IPv6
+	opts nftables.Options
+
+	counted atomic.Pointer[nftables.Program] // the last want, when it counts
 }
 
 // nftHand is kernel.NFTables or its fake.
@@ -30,12 +34,32 @@ type nftHand interface {
 	// Foreign tells whether somebody else wrote since the last call, and whether a
 	// wanted table is gone.
 	Foreign(v4, v6 bool) (wrote, gone bool, err error)
+	// Counts reads the counters of frontends.
+	Counts(v4, v6 bool, visit func(e nftables.Elem, packets uint64)) error
 }
 
 // NewNFTables makes the backend of the nftables mode. The kernel is listed before the
 // first Apply, so rules of an earlier run stay in force and only differences are
 // written.
 func NewNFTables(hand nftHand) *NFTables { return &NFTables{hand: hand} }
+
+// CountFlows says before the first Apply whether flows are counted by Service port.
+func (b *NFTables) CountFlows(on bool) { b.opts.Counters = on }
+
+// Counters tells how many flows began at each ServicePort; none when they are not
+// counted. A count begins at zero again when a Service's rules change.
+func (b *NFTables) Counters(ctx context.Context) ([]Count, error) {
+	p := b.counted.Load()
+	if p == nil {
+		return nil, nil
+	}
+	return p.Counts(func(visit func(nftables.Elem, uint64)) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		return b.hand.Counts(p.V4, p.V6, visit)
+	})
+}
 
 // Mode is the name of the mode.
 func (b *NFTables) Mode() string { return "nftables" }
@@ -48,8 +72,11 @@ func (b *NFTables) Apply(ctx context.Context, plan *proxy.Plan) ([]model.Problem
 	if b.noV6 {
 		plan = withoutV6(plan)
 	}
-	want := nftables.Compile(b.want, plan)
+	want := nftables.Compile(b.want, plan, b.opts)
 	b.want = want
+	if b.opts.Counters {
+		b.counted.Store(want)
+	}
 	if err := b.know(want); err != nil {
 		return nil, err
 	}

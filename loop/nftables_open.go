@@ -19,6 +19,7 @@ func OpenNFTables(netns int, node string) (*NFTables, []model.Problem, error) {
 		return nil, nil, err
 	}
 	b := NewNFTables(hand)
+	b.CountFlows(hand.ProbeCounters(false) == nil)
 	missing := hand.Probe(true)
 	if len(missing) == 0 {
 		return b, nil, nil

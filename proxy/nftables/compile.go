@@ -10,14 +10,15 @@ import (
 )
 
 // Compile turns a Plan into a Program. What it made of the same *proxy.ServicePort in
-// prev (nil at first) is taken over, as long as the node's settings are the same.
+// prev (nil at first) is taken over, as long as the node's settings are the same. Without
+// Options a table may have counters or not.
 func Compile(prev *Program, plan *proxy.Plan, opts ...Options) *Program {
 	c := &compiler{cfg: plan.Config, primary: [2]netip.Addr{plan.PrimaryIP(false), plan.PrimaryIP(true)}}
 	for _, o := range opts {
 		c.opts = o
 	}
 	p := &Program{
-		V4: true, V6: c.dropsIn(true), settings: c.settings(),
+		V4: true, V6: c.dropsIn(true), settings: c.settings(), strict: len(opts) > 0,
 		parts: make([]*Part, 0, len(plan.Ports)), ports: plan.Ports, byUse: map[use]sharedChain{},
 	}
 	if prev == nil || prev.settings != p.settings {
@@ -167,7 +168,9 @@ type builder struct {
 	sp   *proxy.ServicePort
 	out  *Part
 	list []Elem
-	w    writer
+	// frontends leaves out all elements but those.
+	frontends bool
+	w         writer
 	ends [][2]int // end of key, end of data, per element
 }
 
@@ -191,7 +194,7 @@ func (b *builder) build() {
 	if sp.NodePort != 0 {
 		b.nodePort()
 	}
-	if b.out == nil {
+	if b.out == nil && !b.frontends {
 		b.hairpin()
 	}
 }
@@ -250,7 +253,7 @@ func (b *builder) comment() string {
 // pool makes the elements of an endpoint map: the frontend's key, the index, and the
 // endpoint. addr is not valid for a NodePort.
 func (b *builder) pool(kind Kind, addr netip.Addr, port uint16, list []proxy.Endpoint) {
-	if b.sp.Affinity > 0 || b.out != nil {
+	if b.sp.Affinity > 0 || b.out != nil || b.frontends {
 		return // with affinity its chains name the endpoints
 	}
 	slots := slotsOf(b.sp, list)
@@ -282,7 +285,7 @@ func (b *builder) clusterIP() {
 	sp := b.sp
 	b.claim(sp.ClusterIP, sp.Port, b.internalWay())
 	b.pool(Endpoints, sp.ClusterIP, sp.Port, sp.Internal())
-	if b.cfg.RejectUnknownPorts && b.out == nil {
+	if b.cfg.RejectUnknownPorts && b.out == nil && !b.frontends {
 		b.w.addr(sp.ClusterIP)
 		b.elem(ClusterIPs, len(b.w.buf), "", "")
 	}
@@ -308,7 +311,7 @@ func (b *builder) loadBalancer(a netip.Addr) {
 	}
 	b.claim(a, b.sp.Port, b.externalWay(useRestricted, useRestrictedLocal))
 	b.externalPools(a)
-	if b.out != nil {
+	if b.out != nil || b.frontends {
 		return
 	}
 	for _, p := range b.admitted(a) {

@@ -201,7 +201,11 @@ func (p *Program) foreign(v6 bool, want *Program) bool {
 		sets[s.id()] = s
 	}
 	for _, s := range p.shared.Sets {
-		if w, wanted := sets[s.id()]; s.V6 == v6 && wanted && w != s {
+		w, wanted := sets[s.id()]
+		if !want.strict {
+			w.Counter = s.Counter
+		}
+		if s.V6 == v6 && wanted && w != s {
 			return true
 		}
 	}
@@ -255,7 +259,7 @@ func (d *differ) sets(old, new []*Part) {
 	have, order := byID(old, func(p *Part) []Set { return p.Sets }, Set.id)
 	for _, p := range new {
 		for _, s := range p.Sets {
-			if h := have[s.id()]; h != nil && h.value.Kind == s.Kind && h.value.Counter == s.Counter {
+			if h := have[s.id()]; h != nil && h.value.Kind == s.Kind {
 				h.kept = true
 				continue
 			}

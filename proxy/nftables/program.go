@@ -38,6 +38,7 @@ type Program struct {
 	byUse    map[use]sharedChain
 	settings string
 	seen     *Expectation // of a listing: what was found as wanted
+	strict   bool         // counters must be there or not, as told
 
 	once  sync.Once
 	index *index

@@ -4,12 +4,10 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/netip"
 	"sync"
 	"time"
 
 	"fairway/model"
-	"fairway/packet"
 	"fairway/proxy"
 	"fairway/proxy/userspace"
 	"fairway/server/stream"
@@ -23,7 +21,7 @@ type Userspace struct {
 	rules    *NFTables // nil without the privilege
 	prog     *userspace.Program
 	carry    userspace.Carry
-	specs    map[*userspace.Listener]*stream.Listener
+	specs    specs
 	standing []model.Problem
 	left     bool // the kernel forwards by itself, the process is about to end
 }
@@ -31,7 +29,7 @@ type Userspace struct {
 // NewUserspace makes the backend of a stream server that serves nothing yet, and of
 // tables of the mode's name; rules is nil when none may be written.
 func NewUserspace(server *stream.Server, rules *NFTables) *Userspace {
-	return &Userspace{server: server, rules: rules, specs: map[*userspace.Listener]*stream.Listener{}}
+	return &Userspace{server: server, rules: rules}
 }
 
 // Mode is the name of the mode.
@@ -46,12 +44,12 @@ func (b *Userspace) Apply(ctx context.Context, plan *proxy.Plan) ([]model.Proble
 		return b.handOver(ctx, plan)
 	}
 	prog := userspace.Compile(b.prog, plan, b.rules != nil, b.carry)
-	cfg := b.streamConfig(prog)
-	bound, failed := b.server.Set(cfg)
-	if carry := carried(prog, bound, failed); !maps.Equal(carry.Ports, b.carry.Ports) || !maps.Equal(carry.Failed, b.carry.Failed) {
+	cfg := b.specs.config(prog)
+	carry, failed := carried(prog, b.server, cfg)
+	if !maps.Equal(carry.Ports, b.carry.Ports) || !maps.Equal(carry.Failed, b.carry.Failed) {
 		b.carry = carry
 		prog = userspace.Compile(prog, plan, b.rules != nil, carry)
-		cfg = b.streamConfig(prog)
+		cfg = b.specs.config(prog)
 		b.server.Set(cfg) // the same sockets, at the ports they got
 	}
 	b.prog, b.standing = prog, prog.Problems
@@ -65,58 +63,6 @@ func (b *Userspace) Apply(ctx context.Context, plan *proxy.Plan) ([]model.Proble
 	}
 	b.server.Prune(cfg)
 	return problems, nil
-}
-
-// carried is what the sockets became: those of listeners within, by name.
-func carried(prog *userspace.Program, bound map[string]netip.AddrPort, failed map[string]error) userspace.Carry {
-	c := userspace.Carry{Ports: map[string]uint16{}, Failed: map[string]bool{}}
-	for _, l := range prog.Listeners {
-		if at, ok := bound[l.Name]; ok && l.Inner {
-			c.Ports[l.Name] = at.Port()
-		}
-		if failed[l.Name] != nil && l.Inner {
-			c.Failed[l.Name] = true
-		}
-	}
-	return c
-}
-
-// notOpened are tried again with the next pass.
-func notOpened(prog *userspace.Program, failed map[string]error) []model.Problem {
-	var out []model.Problem
-	for _, l := range prog.Listeners {
-		if err := failed[l.Name]; err != nil {
-			out = append(out, model.Problem{Object: l.Owner, Field: "spec.ports", Reason: "ListenerNotOpened",
-				Message: fmt.Sprintf("the proxy process does not listen for %s; it will be tried again: %v", l.Name, err)})
-		}
-	}
-	return out
-}
-
-// streamConfig is the listeners as the server takes them; those of the Program before are
-// the same pointers.
-func (b *Userspace) streamConfig(prog *userspace.Program) stream.Config {
-	specs := make(map[*userspace.Listener]*stream.Listener, len(prog.Listeners))
-	var cfg stream.Config
-	for _, l := range prog.Listeners {
-		spec := b.specs[l]
-		if spec == nil {
-			spec = streamListener(l)
-		}
-		specs[l] = spec
-		cfg.Listeners = append(cfg.Listeners, spec)
-	}
-	b.specs = specs
-	return cfg
-}
-
-func streamListener(l *userspace.Listener) *stream.Listener {
-	spec := &stream.Listener{Name: l.Name, Proto: l.Key.Proto, Addr: l.Addr, AnyPort: l.Inner, Choose: l.Choose}
-	for _, list := range l.Lists {
-		spec.Routes = append(spec.Routes, &stream.Route{Name: list.Name, Group: list.Group, Targets: list.Targets,
-			Scheduler: stream.Scheduler(list.Scheduler), Affinity: list.Affinity})
-	}
-	return spec
 }
 
 // Standing are the Problems of the last Apply that trying again does not mend.
@@ -188,31 +134,12 @@ func (b *Userspace) handOver(ctx context.Context, plan *proxy.Plan) ([]model.Pro
 // of SCTP, which the rules forward.
 func (b *Userspace) Counters(ctx context.Context) ([]Count, error) {
 	b.mu.Lock()
-	keys := map[string]proxy.Key{}
-	if b.prog != nil {
-		for _, l := range b.prog.Listeners {
-			for _, list := range l.Lists {
-				keys[list.Name] = l.Key
-			}
-		}
-	}
-	rules := b.rules
+	prog, rules := b.prog, b.rules
 	b.mu.Unlock()
-	var out []Count
-	for _, c := range b.server.Counts() {
-		if key, ok := keys[c.Route]; ok {
-			out = append(out, Count{Key: key, Connections: c.Sum.Total, Measured: true, BytesIn: c.Sum.In, BytesOut: c.Sum.Out})
-		}
+	out := countsOf(b.server, prog)
+	if counter, ok := any(rules).(Counter); ok && rules != nil {
+		kernels, err := counter.Counters(ctx)
+		return append(out, ofSCTP(kernels)...), err
 	}
-	counter, ok := any(rules).(Counter)
-	if !ok || rules == nil {
-		return out, nil
-	}
-	kernels, err := counter.Counters(ctx)
-	for _, c := range kernels {
-		if c.Proto == packet.SCTP {
-			out = append(out, c)
-		}
-	}
-	return out, err
+	return out, nil
 }

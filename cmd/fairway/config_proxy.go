@@ -22,7 +22,7 @@ type rawProxy struct {
 	MasqueradeAll        bool            `json:"masqueradeAll"`
 	MasqueradeBit        int             `json:"masqueradeBit"`
 	NodePortAddresses    []string        `json:"nodePortAddresses"`
-	LocalhostNodePorts   bool            `json:"localhostNodePorts"`
+	LocalhostNodePorts   *bool           `json:"localhostNodePorts"`
 	ServiceCIDRs         []string        `json:"serviceCIDRs"`
 	Scheduler            string          `json:"scheduler"`
 	ExternalIPs          bool            `json:"externalIPs"`
@@ -69,8 +69,13 @@ func (c *config) typedProxy() error {
 	mode := proxy.Mode(p.Mode)
 	c.proxy = proxy.Config{
 		Node: c.raw.Node, MasqueradeAll: p.MasqueradeAll, MasqueradeBit: uint8(p.MasqueradeBit),
-		LocalhostNodePorts: p.LocalhostNodePorts, RejectUnknownPorts: true, NoExternalIPs: !p.ExternalIPs,
+		RejectUnknownPorts: true, NoExternalIPs: !p.ExternalIPs,
 	}.WithMode(mode)
+	// By rules (or, in mode userspace, as ever) where the mode can, which is its default;
+	// by listeners beside the rules where it cannot, when asked for.
+	own := mode.Traits().LocalhostNodePorts
+	c.proxy.LocalhostNodePorts = own && (p.LocalhostNodePorts == nil || *p.LocalhostNodePorts)
+	c.proxy.LocalhostRelay = !own && p.LocalhostNodePorts != nil && *p.LocalhostNodePorts
 	var err error
 	if c.proxy.Scheduler, err = scheduler(mode, p.Scheduler); err != nil {
 		return err

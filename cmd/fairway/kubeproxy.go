@@ -69,7 +69,9 @@ func applyKubeProxy(k *kubeproxy.Config, raw *rawConfig) {
 	if len(k.NodePortAddresses) > 0 {
 		p.NodePortAddresses = k.NodePortAddresses
 	}
-	said(&p.LocalhostNodePorts, k.IPTables.LocalhostNodePorts)
+	if p.Mode == string(proxy.IPTables) && k.IPTables.LocalhostNodePorts != nil {
+		p.LocalhostNodePorts = k.IPTables.LocalhostNodePorts
+	}
 	if p.Mode == string(proxy.IPVS) { // its own modes' schedulers are proxy.scheduler's
 		say(&p.Scheduler, k.IPVS.Scheduler)
 	}
@@ -97,6 +99,9 @@ func applyGates(k *kubeproxy.Config, p *rawProxy) {
 		if on, set := k.FeatureGates[name]; set {
 			*field = on
 		}
+	}
+	if on, set := k.FeatureGates["KubeProxyNFTablesLocalhostNodePorts"]; set && p.Mode == string(proxy.NFTables) {
+		p.LocalhostNodePorts = &on
 	}
 }
 
@@ -148,7 +153,7 @@ func (c config) asKubeProxy() *kubeproxy.Config {
 		BindAddressHardFail: &p.BindAddressHardFail, EnableProfiling: &p.Profiling,
 		NodePortAddresses: p.NodePortAddresses, OOMScoreAdj: p.OOMScoreAdj,
 		DetectLocalMode: string(c.proxy.Detector.Mode),
-		IPTables:        kubeproxy.IPTables{MasqueradeBit: &bit, MasqueradeAll: &all, LocalhostNodePorts: &p.LocalhostNodePorts, SyncPeriod: &p.SyncPeriod, MinSyncPeriod: &p.MinSyncPeriod},
+		IPTables:        kubeproxy.IPTables{MasqueradeBit: &bit, MasqueradeAll: &all, LocalhostNodePorts: p.LocalhostNodePorts, SyncPeriod: &p.SyncPeriod, MinSyncPeriod: &p.MinSyncPeriod},
 		NFTables:        kubeproxy.NFTables{MasqueradeBit: &bit, MasqueradeAll: &all, SyncPeriod: &p.SyncPeriod, MinSyncPeriod: &p.MinSyncPeriod},
 		IPVS: kubeproxy.IPVS{Scheduler: p.Scheduler, ExcludeCIDRs: p.IPVS.ExcludeCIDRs, StrictARP: &p.IPVS.StrictARP, SyncPeriod: &p.SyncPeriod, MinSyncPeriod: &p.MinSyncPeriod,
 			TCPTimeout: &p.IPVS.TCPTimeout, TCPFinTimeout: &p.IPVS.TCPFinTimeout, UDPTimeout: &p.IPVS.UDPTimeout},

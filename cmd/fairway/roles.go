@@ -39,9 +39,16 @@ func (d *daemon) openBackend(b loop.Backend) {
 	d.loop.AfterApply = func(old, new *proxy.Plan) { flows.add(proxy.StaleFlows(old, new)) }
 	d.jobs = append(d.jobs, flows.run)
 	every := d.cfg.raw.Proxy.SyncPeriod.Duration // at which kube-proxy looks for its canary
-	if b.Mode() == string(proxy.NFTables) {
+	if b.Mode() == string(proxy.NFTables) || b.Mode() == string(proxy.Userspace) {
 		every = generationEvery
 	}
+	if s, ok := b.(standing); ok {
+		d.alsoStanding(s)
+	}
+	if l, ok := b.(leaver); ok {
+		d.leave(l)
+	}
+	d.relayLocalhost()
 	if w, ok := b.(watcher); ok {
 		d.jobs = append(d.jobs, func(ctx context.Context) error { w.Watch(ctx, every, d.repaired); return nil })
 	}
@@ -117,7 +124,7 @@ func (q *flowQueue) run(ctx context.Context) error {
 		for _, v6 := range []bool{false, true} {
 			start := time.Now()
 			n, err := kernel.DeleteFlowsOf(ctx, list, v6)
-			if err != nil && ctx.Err() == nil {
+			if err != nil && ctx.Err() == nil && !errors.Is(err, os.ErrPermission) { // without rules there is none
 				slog.Warn("stale UDP flows not deleted", "err", err)
 			}
 			q.observe(v6, n, time.Since(start))

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"fairway/proxy"
+
 	"github.com/spf13/cobra"
 )
 
@@ -72,8 +74,8 @@ taken too (--help-kube-proxy lists them). Flags override the file.`,
 
 // run does its jobs until ctx ends, then drains.
 func run(ctx context.Context, cfg config) error {
-	if os.Geteuid() != 0 && cfg.roles["proxy"] {
-		return errors.New("programming the kernel's rules needs root (CAP_NET_ADMIN); without it leave the job out: --roles dns,ingress")
+	if os.Geteuid() != 0 && cfg.roles["proxy"] && cfg.raw.Proxy.Mode != string(proxy.Userspace) {
+		return errors.New("programming the kernel's rules needs root (CAP_NET_ADMIN); without it take --proxy-mode userspace, or leave the job out: --roles dns,ingress")
 	}
 	d, err := newDaemon(ctx, cfg)
 	if err != nil {

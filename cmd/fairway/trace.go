@@ -102,7 +102,7 @@ func rules(mode string, plan *proxy.Plan) trace.Rules {
 	if err != nil {
 		return nil // typed has refused it
 	}
-	return m.rules(plan)
+	return withLocalhost(m.rules(plan), plan)
 }
 
 func (cl *cluster) printReport(c *cobra.Command, r *trace.Report, output string) error {

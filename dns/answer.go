@@ -145,7 +145,10 @@ func (z *Zone) findReverse(name string, soa *Record) found {
 	if !whole {
 		return found{exists: partOfAddress(name) && !z.fallsThrough(name)}
 	}
-	owners, _ := z.reverse.get(a)
+	one, owners := z.owners(a)
+	if one != nil && owners == nil {
+		owners = []*part{one}
+	}
 	f := found{exists: len(owners) > 0}
 	for _, p := range owners {
 		for _, t := range p.pointers(a) {

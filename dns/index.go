@@ -53,4 +53,9 @@ func (e *indexEdit[K, V]) own(k K) map[K]V {
 }
 
 func (e *indexEdit[K, V]) set(k K, v V) { e.own(k)[k] = v }
-func (e *indexEdit[K, V]) remove(k K)   { delete(e.own(k), k) }
+
+func (e *indexEdit[K, V]) remove(k K) {
+	if _, ok := e.out.get(k); ok {
+		delete(e.own(k), k)
+	}
+}

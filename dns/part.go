@@ -6,19 +6,17 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 
 	"fairway/model"
 )
 
-// part is everything one Service has in the zone. Its records are worked out when
-// they are first asked for: most endpoint names never are.
+// part is everything one Service has in the zone. What takes work is packed when it is
+// first asked for: most endpoint names never are.
 type part struct {
-	svc *model.Service
-	cfg *Config
-
-	once  sync.Once
-	known []node
+	svc   *model.Service
+	cfg   *Config
+	hosts atomic.Pointer[hosts]
 }
 
 // node is one name of a Service. rel is the name below the Service's own, empty for
@@ -33,14 +31,15 @@ func (p *part) fqdn() string {
 	return p.svc.Name.Name + "." + p.svc.Name.Namespace + ".svc." + p.cfg.Domain
 }
 
-// find returns the node rel, nil when there is none.
+// find returns the node rel, nil when there is none. The nodes are worked out anew:
+// what is asked often is packed, and keeping both would cost memory.
 func (p *part) find(rel string) *node {
-	p.once.Do(func() { p.known = p.nodes() })
-	i, ok := slices.BinarySearchFunc(p.known, rel, func(n node, rel string) int { return strings.Compare(n.rel, rel) })
+	known := p.nodes()
+	i, ok := slices.BinarySearchFunc(known, rel, func(n node, rel string) int { return strings.Compare(n.rel, rel) })
 	if !ok {
 		return nil
 	}
-	return &p.known[i]
+	return &known[i]
 }
 
 // nodes works the Service's names out, in order of rel.
@@ -119,17 +118,29 @@ func (p *part) pointers(a netip.Addr) []string {
 	return out
 }
 
-// endpointName is the label of one endpoint: its hostname, else its Pod when that is
-// asked for and fits a label, else its address with dashes.
+// endpointName is the label of one endpoint.
 func (p *part) endpointName(e *model.Endpoint) string {
-	if e.Hostname != "" {
-		return lower(e.Hostname)
-	}
-	if n := e.Pod.Name; p.cfg.EndpointPodNames && n != "" && len(n) <= 63 {
-		return n
+	if name := p.givenName(e); name != "" {
+		return lower(name)
 	}
 	return dashed(e.Addr)
 }
+
+// givenName is the endpoint's hostname, else its Pod's name when that is asked for. What
+// is no host's label (RFC 1123) is not used, since a Pod's name may have dots; without
+// a name the address with dashes stands for it.
+func (p *part) givenName(e *model.Endpoint) string {
+	if isHost(e.Hostname) {
+		return e.Hostname
+	}
+	if p.cfg.EndpointPodNames && isHost(e.Pod.Name) {
+		return e.Pod.Name
+	}
+	return ""
+}
+
+// isHost tells whether s can be the label of a host.
+func isHost(s string) bool { return fitsLabel(s) && s[0] != '_' }
 
 // dashed is an address as a label, with dashes for its dots or colons.
 func dashed(a netip.Addr) string {

@@ -2,15 +2,32 @@ package dns
 
 import (
 	"fmt"
+	"slices"
 
 	"fairway/model"
 )
 
-// findProblems tells what will surprise the user of the names.
-func findProblems(z *Zone, snap *model.Snapshot) []model.Problem {
+// takeProblems tells what will surprise the user of the names. What was found before
+// stands while nothing changed that could be surprising.
+func (z *Zone) takeProblems(prev *Zone, c change) {
+	surprising := func(p *part) bool { return z.dangles(p.svc) }
+	if prev != nil && prev.cfg == z.cfg && slices.Equal(prev.namespaces, z.namespaces) &&
+		!slices.ContainsFunc(c.gone, surprising) && !slices.ContainsFunc(c.come, surprising) {
+		z.problems = prev.problems
+		return
+	}
+	z.problems = z.findProblems()
+}
+
+// dangles tells whether svc points at a name that was meant to be completed.
+func (z *Zone) dangles(svc *model.Service) bool {
+	return svc.Type == model.ExternalName && dangling(svc.ExternalName) && !z.cfg.CompleteSvc
+}
+
+func (z *Zone) findProblems() []model.Problem {
 	var out []model.Problem
-	for _, svc := range snap.Services {
-		if svc.Type == model.ExternalName && dangling(svc.ExternalName) && !z.cfg.CompleteSvc {
+	for _, svc := range z.from {
+		if z.dangles(svc) {
 			out = append(out, svc.Problem("spec.externalName", "DanglingExternalName", fmt.Sprintf(
 				"%q is answered as the absolute name %q, which no resolver knows; write %q, or let the DNS server complete such names",
 				svc.ExternalName, svc.ExternalName+".", svc.ExternalName+"."+trimDot(z.cfg.Domain))))

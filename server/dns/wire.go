@@ -63,7 +63,7 @@ func record(r dns.Record) wire.RR {
 func fit(m, req *wire.Msg, tcp bool) {
 	size := wire.MinMsgSize
 	if opt := req.IsEdns0(); opt != nil {
-		size = max(size, int(opt.UDPSize()))
+		size = min(max(size, int(opt.UDPSize())), dns.MaxUDP)
 		m.Extra = append(m.Extra[:len(m.Extra):len(m.Extra)], ednsOf(opt))
 	}
 	if tcp {

@@ -9,20 +9,31 @@ import (
 	"net"
 	"net/netip"
 
+	"fairway/proxy/ipvs"
+
 	"github.com/vishvananda/netlink"
 )
 
 // LocalAddrs lists every address on the interfaces of the current network namespace,
-// loopback included.
+// loopback included; the VIPs that IPVS mode binds are not the node's own.
 func LocalAddrs() ([]netip.Addr, error) {
-	addrs, err := net.InterfaceAddrs()
+	links, err := net.Interfaces()
 	if err != nil {
 		return nil, fmt.Errorf("local addresses: %w", err)
 	}
 	var out []netip.Addr
-	for _, a := range addrs {
-		if p, err := netip.ParsePrefix(a.String()); err == nil {
-			out = append(out, p.Addr().Unmap().WithZone(""))
+	for _, l := range links {
+		if l.Name == ipvs.Device {
+			continue
+		}
+		addrs, err := l.Addrs()
+		if err != nil {
+			continue // the interface is gone meanwhile
+		}
+		for _, a := range addrs {
+			if p, err := netip.ParsePrefix(a.String()); err == nil {
+				out = append(out, p.Addr().Unmap().WithZone(""))
+			}
 		}
 	}
 	return out, nil

@@ -239,3 +239,30 @@ type front struct {
 func (a front) compare(b front) int {
 	return cmp.Or(a.addr.Compare(b.addr), cmp.Compare(a.port, b.port), cmp.Compare(a.proto, b.proto))
 }
+
+// Bound is the number of addresses of Device in a family.
+func (p *Program) Bound(v6 bool) int { return len(p.family(v6).addrs) }
+
+// Any is one of a family's virtual services, nil when there is none.
+func (p *Program) Any(v6 bool) *ServiceKey {
+	f := p.family(v6)
+	for _, one := range f.parts {
+		if list := f.set.services(one); len(list) > 0 {
+			return &list[0].Key
+		}
+	}
+	return nil
+}
+
+// Owners maps virtual services to whose they are.
+func (p *Program) Owners() map[ServiceKey]proxy.Key {
+	out := map[ServiceKey]proxy.Key{}
+	for i := range p.families {
+		for _, one := range p.families[i].parts {
+			for _, s := range p.families[i].set.services(one) {
+				out[s.Key] = one.port.Key
+			}
+		}
+	}
+	return out
+}

@@ -95,7 +95,7 @@ inline_ int same_endpoint(const struct endpoint *a, const struct endpoint *b)
 /* How many chunks are looked through for an endpoint. Beyond, it is taken to be there. */
 #define LOOK 16
 
-static __noinline int is_member(__u64 id, const struct endpoint *ep)
+__noinline int is_member(__u64 id, const struct endpoint *ep)
 {
 	struct pool_key k = {.id = id};
 	const struct pool *p;
@@ -167,7 +167,7 @@ inline_ int choose_once(struct pick *pk)
 	return p->id == pk->pool && pk->ep.port ? 0 : -1;
 }
 
-static __noinline int choose(struct pick *pk)
+__noinline int choose(struct pick *pk)
 {
 	struct client_key k = {};
 	struct client fresh = {};

@@ -174,7 +174,7 @@ inline_ void fix_sum(struct __sk_buff *skb, __u32 at, __s64 diff, __u64 flags, i
 }
 
 /* Gives the packet the tuple of f. */
-static __noinline int rewrite(struct __sk_buff *skb, struct pkt *p, struct flow *f)
+__noinline int rewrite(struct __sk_buff *skb, struct pkt *p, struct flow *f)
 {
 	struct addr old[2], new[2];
 	__u32 from, to, sum;
@@ -206,7 +206,7 @@ static __noinline int rewrite(struct __sk_buff *skb, struct pkt *p, struct flow 
 
 /* Gives the packet an ICMP error tells of, and the error itself, the tuple its sender
  * would know: f is what the reply to that packet is turned into. */
-static __noinline int rewrite_error(struct __sk_buff *skb, struct pkt *p, struct flow *f, struct tuple *outer, __u32 inner)
+__noinline int rewrite_error(struct __sk_buff *skb, struct pkt *p, struct flow *f, struct tuple *outer, __u32 inner)
 {
 	struct addr old[2], new[2], was[2];
 	__u32 from, to, sum;

@@ -77,7 +77,7 @@ inline_ __s64 pseudo_sum(struct pkt *p, __u8 proto, __u16 len)
 
 /* RFC 9293, 3.5.2: a reset takes its number from the acknowledgment, or acknowledges
  * what came. */
-static __noinline int send_reset(struct __sk_buff *skb, struct pkt *p)
+__noinline int send_reset(struct __sk_buff *skb, struct pkt *p)
 {
 	struct tcphdr in, out = {};
 	__u32 data;
@@ -105,7 +105,7 @@ static __noinline int send_reset(struct __sk_buff *skb, struct pkt *p)
 }
 
 /* Sends the first bytes of the packet back: its IP header and the 8 bytes after it. */
-static __noinline int send_unreachable(struct __sk_buff *skb, struct pkt *p)
+__noinline int send_unreachable(struct __sk_buff *skb, struct pkt *p)
 {
 	struct {
 		__u8 type, code;

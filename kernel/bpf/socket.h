@@ -77,7 +77,7 @@ inline_ enum action settle(struct bpf_sock_addr *ctx, struct call *c, const stru
 	return FORWARD;
 }
 
-static __noinline int decide_call(struct bpf_sock_addr *ctx, struct call *c, struct talk *kept)
+__noinline int decide_call(struct bpf_sock_addr *ctx, struct call *c, struct talk *kept)
 {
 	const struct settings *s = get_settings();
 	const struct frontend *f;

@@ -76,7 +76,7 @@ inline_ int from_pod(struct __sk_buff *skb, const struct settings *s, struct pkt
 }
 
 /* Who may go where: pool 0 in pk is drop. */
-static __noinline int decide(struct __sk_buff *skb, struct pkt *p, struct pick *pk, int *masq)
+__noinline int decide(struct __sk_buff *skb, struct pkt *p, struct pick *pk, int *masq)
 {
 	const struct settings *s = get_settings();
 	const struct frontend *f;
@@ -120,15 +120,18 @@ static __noinline int decide(struct __sk_buff *skb, struct pkt *p, struct pick *
 
 /* Remembers a new connection from p to the endpoint in pk; returns what its packets are
  * turned into in go. */
-static __noinline int begin(struct pkt *p, struct pick *pk, struct flow *go, int masq)
+__noinline int begin(struct pkt *p, struct pick *pk, struct flow *go, int masq)
 {
-	struct flow back = {.src = p->t.dst, .dst = p->t.src, .sport = p->t.dport, .dport = p->t.sport, .flags = FLOW_REPLY};
+	struct flow back = {.flags = FLOW_REPLY}, *old;
 	struct tuple t = {};
-	struct flow *old;
 	int taken = 1;
 
-	if (!pk || !go)
+	if (!p || !pk || !go)
 		return -1;
+	back.src = p->t.dst;
+	back.dst = p->t.src;
+	back.sport = p->t.dport;
+	back.dport = p->t.sport;
 	go->src = p->t.src;
 	go->sport = p->t.sport;
 	go->dst = pk->ep.addr;
@@ -253,17 +256,18 @@ inline_ int arrive(struct __sk_buff *skb)
 }
 
 /* Chooses the address and a free port a connection leaves the node with. */
-static __noinline int masquerade(struct __sk_buff *skb, struct pkt *p, struct flow *f)
+__noinline int masquerade(struct __sk_buff *skb, struct pkt *p, struct flow *f)
 {
 	const struct settings *s = get_settings();
 	__u32 ifindex = skb->ifindex, seed = bpf_get_prandom_u32(), port;
 	struct flow reply = {.seen = now()}, *old;
-	struct tuple t = {.proto = p->t.proto, .door = IN};
+	struct tuple t = {.door = IN};
 	struct nic *n = bpf_map_lookup_elem(&nics, &ifindex);
 	int done = 0;
 
-	if (!f || !s)
+	if (!p || !f || !s)
 		return -1;
+	t.proto = p->t.proto;
 	t.src = reply.src = p->t.dst;
 	t.sport = reply.sport = p->t.dport;
 	reply.dst = p->t.src;

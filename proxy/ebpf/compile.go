@@ -98,6 +98,15 @@ func identity(thing string, k proxy.Key) uint64 {
 	return 1
 }
 
+// Services finds the Service port of each number.
+func (p *Program) Services() map[uint64]proxy.Key {
+	out := make(map[uint64]proxy.Key, len(p.parts))
+	for _, part := range p.parts {
+		out[ServiceID(part.Port.Key)] = part.Port.Key
+	}
+	return out
+}
+
 func compileBase(plan *proxy.Plan) *Part {
 	c := plan.Config
 	s := settings{primary4: plan.PrimaryIP(false), primary6: plan.PrimaryIP(true), services: c.ServiceCIDRs}

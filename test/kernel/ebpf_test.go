@@ -11,6 +11,7 @@ import (
 
 	"fairway/kernel"
 	"fairway/loop"
+	"fairway/packet"
 	"fairway/proxy"
 	"fairway/test/netlab"
 
@@ -133,3 +134,25 @@ func filters(t *testing.T, ns int) []string {
 }
 
 func TestEBPFStories(t *testing.T) { runStories(t, ebpfMode(&ebpfNodes{})) }
+
+// TestEBPFSocketStories is the stories again with every local pod's sockets led to their
+// endpoints at connect: the oracle knows them by OnNode.
+func TestEBPFSocketStories(t *testing.T) { runStories(t, ebpfSocketMode()) }
+
+func ebpfSocketMode() mode {
+	nodes := &ebpfNodes{}
+	m := ebpfMode(nodes)
+	m.prepare = func(t *testing.T, lab *netlab.Lab, packets []packet.Packet) {
+		nodes.options(t, lab.Node)
+		for _, pod := range lab.Pods {
+			pod.Cgroup = lab.Node.Cgroup
+		}
+		for i, p := range packets {
+			packets[i].OnNode = p.Local || slices.Contains(lab.Pods, lab.Host(p.Src))
+		}
+	}
+	return m
+}
+
+func TestEBPFRandomPackets(t *testing.T)       { runRandom(t, ebpfMode(&ebpfNodes{}), 5) }
+func TestEBPFSocketRandomPackets(t *testing.T) { runRandom(t, ebpfSocketMode(), 5) }

@@ -37,6 +37,9 @@ func runRandom(t *testing.T, m mode, seeds uint64) {
 			}
 		}
 		lab := newLab(t, plan, packets)
+		if m.prepare != nil {
+			m.prepare(t, lab, packets)
+		}
 		apply(t, m.open(t, lab.Node), plan)
 		sendAll(t, lab, plan, packets)
 		lab.Close()

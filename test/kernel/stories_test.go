@@ -22,6 +22,8 @@ type mode struct {
 	// settings changes what the mode does not know in a story's configuration.
 	settings func(*proxy.Config)
 	open     func(t *testing.T, node *netlab.Host) loop.Backend
+	// prepare readies the lab and says of packets what the mode must know; may be nil.
+	prepare func(t *testing.T, lab *netlab.Lab, packets []packet.Packet)
 	// list prints the node's rules without counters, handles or order of hash tables.
 	list func(t *testing.T, node *netlab.Host) string
 }
@@ -61,6 +63,9 @@ func runStory(t *testing.T, m mode, s *story.Story) {
 	}
 	plan, _ := s.Plan()
 	lab := newLab(t, plan, s.Packets)
+	if m.prepare != nil {
+		m.prepare(t, lab, s.Packets)
+	}
 	b := m.open(t, lab.Node)
 	apply(t, b, plan)
 	first := m.list(t, lab.Node)

@@ -80,10 +80,11 @@ type machine struct {
 	dir string // of the manifests
 	// home holds the configuration and the state.
 	home string
-	// config is added to the program's configuration file.
-	config string
-	cmd    *exec.Cmd
-	log    bytes.Buffer
+	// config is added to the program's configuration file; whole, if any, is all of it.
+	config, whole string
+	env           []string // of the program, in place of this process's
+	cmd           *exec.Cmd
+	log           bytes.Buffer
 }
 
 // TestMain builds the program one time.
@@ -154,14 +155,29 @@ func (m *machine) write(name, text string) {
 	}
 }
 
-func (m *machine) start(mode string) {
+// writeConfig writes the program's configuration file.
+func (m *machine) writeConfig() {
 	m.t.Helper()
-	config := m.configFile()
-	text := fmt.Sprintf("%sloadBalancer: {stateFile: %s}\n", m.config, filepath.Join(m.home, "addresses.json"))
-	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
+	text := m.whole
+	if text == "" {
+		text = fmt.Sprintf("%sloadBalancer: {stateFile: %s}\n", m.config, filepath.Join(m.home, "addresses.json"))
+	}
+	if err := os.WriteFile(m.configFile(), []byte(text), 0o644); err != nil {
 		m.t.Fatal(err)
 	}
-	m.cmd = exec.Command(m.bin, "run", "--config", config, "--manifests", m.dir, "--node", "node1", "--proxy-mode", mode)
+}
+
+func (m *machine) start(mode string, flags ...string) {
+	m.t.Helper()
+	m.writeConfig()
+	args := []string{"run", "--config", m.configFile(), "--manifests", m.dir, "--node", "node1"}
+	if mode != "" {
+		args = append(args, "--proxy-mode", mode)
+	}
+	m.cmd = exec.Command(m.bin, append(args, flags...)...)
+	if m.env != nil {
+		m.cmd.Env = m.env
+	}
 	m.cmd.Stdout, m.cmd.Stderr = &m.log, &m.log
 	// The children of a thread are born in its namespace.
 	if err := m.lab.Node.Do(m.cmd.Start); err != nil {

@@ -78,7 +78,7 @@ func upCommand(where *place) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.IntVar(&o.Nodes, "nodes", 3, "`number` of nodes")
-	f.StringVar(&o.ProxyMode, "proxy-mode", "", "service proxy `mode`: nftables, iptables, ... (default the configuration file's, else nftables)")
+	f.StringVar(&o.ProxyMode, "proxy-mode", "", "service proxy `mode`: nftables, iptables, ipvs, userspace or ebpf (default the configuration file's, else nftables)")
 	f.StringVar(&family, "family", "ipv4", "IP `family`: ipv4, ipv6 or dual")
 	f.StringVar(&o.Config, "config", "", "Fairway's configuration `file`")
 	f.StringVar(&o.Images, "images", "", "map `file` from images to programs of this machine, used before the built-in one")

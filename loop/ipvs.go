@@ -267,7 +267,7 @@ func (f *ipvsFamily) do(c *ipvs.Change, ops []ipvs.Op) error {
 			continue
 		}
 		errs = append(errs, err)
-		if sp := o.Port; sp != nil {
+		if sp := o.Port; sp != nil && f.refused[sp].Reason == "" { // what follows fails of the first
 			f.refused[sp] = model.Problem{Object: sp.Ref(), Reason: "RulesRefused",
 				Message: fmt.Sprintf("port %s: IPVS refuses it in %s; it is not served on this node: %v", sp.Key, familyName(f.v6), err)}
 		}

@@ -66,6 +66,15 @@ func (k *NFTables) conn() (*nft.Conn, error) {
 // first. One that replaces a table of another shape is never cut: until the last part
 // Services would be missing. After an error the kernel holds some of them: list it.
 func (k *NFTables) Apply(change *nftables.Change) error {
+	if !change.Small(k.limit) {
+		if err := k.leave(); err != nil {
+			return err
+		}
+	}
+	return errors.Join(k.apply(change), k.rejoin())
+}
+
+func (k *NFTables) apply(change *nftables.Change) error {
 	if change.Resets() {
 		err := k.transaction(k.table, change.Whole().Ops)
 		if !errors.Is(err, unix.EMSGSIZE) && !errors.Is(err, unix.ENOBUFS) {
@@ -85,20 +94,34 @@ func (k *NFTables) transaction(table string, ops []nftables.Op) error {
 	if err != nil {
 		return err
 	}
-	if k.writer == nil {
-		if k.writer, err = k.dial(); err != nil {
-			return err
-		}
-	}
-	if err = k.writer.SetDeadline(time.Now().Add(answerTimeout)); err == nil {
-		err = b.commit(k.writer, ops)
-	}
+	c, err := k.session()
 	if err != nil {
+		return err
+	}
+	if err := b.commit(c, ops); err != nil {
 		k.close() // answers may be left in it
 		return fmt.Errorf("nftables transaction of %d steps: %w", len(ops), err)
 	}
 	k.commits++
 	return nil
+}
+
+// session is the socket to write by.
+func (k *NFTables) session() (*netlink.Conn, error) {
+	if k.writer == nil {
+		c, err := k.dial()
+		if err != nil {
+			return nil, err
+		}
+		k.writer = c
+		if err := k.remember(c); err != nil {
+			return nil, err
+		}
+	}
+	if err := k.writer.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
+		return nil, fmt.Errorf("nftables netlink socket: %w", err)
+	}
+	return k.writer, nil
 }
 
 func (k *NFTables) close() {

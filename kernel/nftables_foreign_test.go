@@ -37,7 +37,9 @@ func TestNFTablesForeign(t *testing.T) {
 		}
 	}
 	nft("add", "table", "ip", "other")
-	look("beside", true, false)
+	look("beside", false, false)
+	nft("add", "element", "ip", nftables.TableName, "cluster-ips", "{ 192.0.2.7 }")
+	look("an element", true, false)
 	look("after", false, false)
 	nft("flush", "table", "ip", nftables.TableName)
 	look("rules gone", true, false)

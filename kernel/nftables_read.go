@@ -21,6 +21,11 @@ func (k *NFTables) List() (*nftables.Program, error) { return k.ListFor(nil) }
 // ListFor is List to be compared with want: elements that are as want has them are noted
 // and not kept, for of a large cluster they fill the memory.
 func (k *NFTables) ListFor(want *nftables.Program) (*nftables.Program, error) {
+	if want != nil { // from here on what others write is heard
+		if _, _, err := k.Foreign(false, false); err != nil {
+			return nil, err
+		}
+	}
 	c, err := k.conn()
 	if err != nil {
 		return nil, err

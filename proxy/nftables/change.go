@@ -80,13 +80,16 @@ func (c *Change) ByGroup() iter.Seq2[int, *Change] {
 	}
 }
 
+// Small tells whether Chunks makes one of the Change.
+func (c *Change) Small(limit int) bool { return len(c.fresh) == 0 && len(c.Ops) <= limit }
+
 // Chunks cuts the Change into Changes of about limit Ops that can be applied one after
 // the other, each leaving every Service whole: the shared part first, then the
 // Services, first among them, and at last what is left over. One chunk is made when it
 // is small enough.
 func (c *Change) Chunks(limit int, first model.Name) iter.Seq[*Change] {
 	return func(yield func(*Change) bool) {
-		if len(c.fresh) == 0 && len(c.Ops) <= limit {
+		if c.Small(limit) {
 			yield(c)
 			return
 		}

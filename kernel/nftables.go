@@ -25,6 +25,7 @@ type NFTables struct {
 	// writer stays open: when a socket closes, the kernel waits until what was deleted
 	// is freed, some 20 ms during which nobody can write.
 	writer *netlink.Conn
+	buf    []byte // of the last transaction, to write the next into
 }
 
 const (
@@ -71,6 +72,7 @@ func (k *NFTables) Apply(change *nftables.Change) error {
 			return err
 		}
 	}
+	defer func() { k.buf = nil }()
 	return errors.Join(k.apply(change), k.rejoin())
 }
 
@@ -90,9 +92,12 @@ func (k *NFTables) apply(change *nftables.Change) error {
 }
 
 func (k *NFTables) transaction(table string, ops []nftables.Op) error {
-	b, err := newRulesBatch(table, ops)
+	b, err := newRulesBatch(table, ops, k.buf)
 	if err != nil {
 		return err
+	}
+	if k.buf = nil; cap(b.b) < 2<<20 {
+		k.buf = b.b
 	}
 	c, err := k.session()
 	if err != nil {

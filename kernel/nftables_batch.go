@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -12,17 +13,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rulesBatch is one nftables transaction: its messages, and for each the Op it begins
-// with.
+// rulesBatch is one nftables transaction as the bytes of its messages, and for each
+// message the Op it begins with.
 type rulesBatch struct {
 	table string
-	msgs  []netlink.Message
-	ops   []int
+	attrs
+	ops []int
 }
 
-// newRulesBatch writes Ops on tables of a name as netlink messages.
-func newRulesBatch(table string, ops []nftables.Op) (*rulesBatch, error) {
-	b := &rulesBatch{table: table}
+// newRulesBatch writes Ops on tables of a name as netlink messages, into buf when it is
+// large enough.
+func newRulesBatch(table string, ops []nftables.Op, buf []byte) (*rulesBatch, error) {
+	b := &rulesBatch{table: table, attrs: attrs{buf[:0]}}
+	b.message(unix.NFNL_MSG_BATCH_BEGIN, 0, [4]byte{0, unix.NFNETLINK_V0, 0, unix.NFNL_SUBSYS_NFTABLES}, func() {})
 	for i := 0; i < len(ops); {
 		if a := ops[i].Action; a == nftables.AddElem || a == nftables.DelElem {
 			i += b.elems(ops, i)
@@ -33,6 +36,7 @@ func newRulesBatch(table string, ops []nftables.Op) (*rulesBatch, error) {
 		}
 		i++
 	}
+	b.message(unix.NFNL_MSG_BATCH_END, 0, [4]byte{0, unix.NFNETLINK_V0, 0, unix.NFNL_SUBSYS_NFTABLES}, func() {})
 	return b, nil
 }
 
@@ -43,50 +47,61 @@ func family(v6 bool) byte {
 	return unix.NFPROTO_IPV4
 }
 
+// message appends a netlink message (RFC 3549) that begins with head, numbered in order.
+func (b *rulesBatch) message(typ uint16, flags netlink.HeaderFlags, head [4]byte, fill func()) {
+	at := len(b.b)
+	b.b = append(b.b, make([]byte, unix.NLMSG_HDRLEN)...)
+	b.b = append(b.b, head[:]...)
+	fill()
+	h := b.b[at:]
+	binary.NativeEndian.PutUint32(h, uint32(len(h)))
+	binary.NativeEndian.PutUint16(h[4:], typ)
+	binary.NativeEndian.PutUint16(h[6:], uint16(netlink.Request|flags))
+	binary.NativeEndian.PutUint32(h[8:], uint32(len(b.ops)))
+}
+
 // add appends a message of the nftables subsystem for op number op.
-func (b *rulesBatch) add(op int, msg uint16, v6 bool, flags netlink.HeaderFlags, a *attrs) {
+func (b *rulesBatch) add(op int, msg uint16, v6 bool, flags netlink.HeaderFlags, fill func()) {
 	b.ops = append(b.ops, op)
-	b.msgs = append(b.msgs, netlink.Message{
-		Header: netlink.Header{Type: netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | msg), Flags: netlink.Request | netlink.Acknowledge | flags},
-		Data:   append([]byte{family(v6), unix.NFNETLINK_V0, 0, 0}, a.b...),
-	})
+	b.message(unix.NFNL_SUBSYS_NFTABLES<<8|msg, netlink.Acknowledge|flags, [4]byte{family(v6), unix.NFNETLINK_V0, 0, 0}, fill)
 }
 
 func (b *rulesBatch) op(o nftables.Op, i int) error {
-	var a attrs
+	var fail error
 	switch o.Action {
 	case nftables.ResetTable, nftables.DelTable:
-		a.str(unix.NFTA_TABLE_NAME, b.table)
-		b.add(i, unix.NFT_MSG_DELTABLE, o.V6, 0, &a)
+		b.add(i, unix.NFT_MSG_DELTABLE, o.V6, 0, func() { b.str(unix.NFTA_TABLE_NAME, b.table) })
 	case nftables.AddTable:
-		a.str(unix.NFTA_TABLE_NAME, b.table)
-		a.u32(unix.NFTA_TABLE_FLAGS, 0)
-		b.add(i, unix.NFT_MSG_NEWTABLE, o.V6, netlink.Create, &a)
+		b.add(i, unix.NFT_MSG_NEWTABLE, o.V6, netlink.Create, func() {
+			b.str(unix.NFTA_TABLE_NAME, b.table)
+			b.u32(unix.NFTA_TABLE_FLAGS, 0)
+		})
 	case nftables.AddSet:
-		writeSet(&a, b.table, *o.Set, uint32(i+1))
-		b.add(i, unix.NFT_MSG_NEWSET, o.V6, netlink.Create, &a)
+		b.add(i, unix.NFT_MSG_NEWSET, o.V6, netlink.Create, func() { writeSet(&b.attrs, b.table, *o.Set, uint32(i+1)) })
 	case nftables.DelSet:
-		a.str(unix.NFTA_SET_TABLE, b.table)
-		a.str(unix.NFTA_SET_NAME, o.Set.Name)
-		b.add(i, unix.NFT_MSG_DELSET, o.V6, 0, &a)
+		b.add(i, unix.NFT_MSG_DELSET, o.V6, 0, func() {
+			b.str(unix.NFTA_SET_TABLE, b.table)
+			b.str(unix.NFTA_SET_NAME, o.Set.Name)
+		})
 	case nftables.AddChain:
-		writeChain(&a, b.table, o.Chain)
-		b.add(i, unix.NFT_MSG_NEWCHAIN, o.V6, netlink.Create, &a)
+		b.add(i, unix.NFT_MSG_NEWCHAIN, o.V6, netlink.Create, func() { writeChain(&b.attrs, b.table, o.Chain) })
 	case nftables.DelChain:
-		a.str(unix.NFTA_CHAIN_TABLE, b.table)
-		a.str(unix.NFTA_CHAIN_NAME, o.Chain.Name)
-		b.add(i, unix.NFT_MSG_DELCHAIN, o.V6, 0, &a)
+		b.add(i, unix.NFT_MSG_DELCHAIN, o.V6, 0, func() {
+			b.str(unix.NFTA_CHAIN_TABLE, b.table)
+			b.str(unix.NFTA_CHAIN_NAME, o.Chain.Name)
+		})
 	case nftables.FlushChain, nftables.EmptyChain:
-		a.str(unix.NFTA_RULE_TABLE, b.table)
-		a.str(unix.NFTA_RULE_CHAIN, o.Chain.Name)
-		b.add(i, unix.NFT_MSG_DELRULE, o.V6, 0, &a)
+		b.add(i, unix.NFT_MSG_DELRULE, o.V6, 0, func() {
+			b.str(unix.NFTA_RULE_TABLE, b.table)
+			b.str(unix.NFTA_RULE_CHAIN, o.Chain.Name)
+		})
 	case nftables.AddRule:
-		if err := writeRule(&a, b.table, o); err != nil {
-			return fmt.Errorf("chain %s: %w", o.Chain.Name, err)
-		}
-		b.add(i, unix.NFT_MSG_NEWRULE, o.V6, netlink.Create|netlink.Append, &a)
+		b.add(i, unix.NFT_MSG_NEWRULE, o.V6, netlink.Create|netlink.Append, func() { fail = writeRule(&b.attrs, b.table, o) })
 	default:
 		return fmt.Errorf("nftables action %d is unknown", o.Action)
+	}
+	if fail != nil {
+		return fmt.Errorf("chain %s: %w", o.Chain.Name, fail)
 	}
 	return nil
 }
@@ -139,90 +154,83 @@ func (b *rulesBatch) elems(ops []nftables.Op, i int) int {
 	if ops[i].Action == nftables.DelElem {
 		msg, flags = unix.NFT_MSG_DELSETELEM, 0
 	}
-	open := map[setOf]*elemMessage{}
 	n := i
+	var present [2][nftables.Clients]bool
 	for ; n < len(ops) && ops[n].Action == ops[i].Action; n++ {
-		e := ops[n].Elem
-		s := setOf{e.V6, e.Kind}
-		m := open[s]
-		if m == nil {
-			m = newElemMessage(b.table, n, e)
-			open[s] = m
-		}
-		m.add(e)
-		if m.n == elemsPerMessage {
-			b.add(m.op, msg, e.V6, flags, m.end())
-			delete(open, s)
-		}
+		present[v6Index(ops[n].V6)][ops[n].Elem.Kind] = true
 	}
 	for _, v6 := range []bool{false, true} {
 		for _, k := range nftables.LayoutKinds() {
-			if m := open[setOf{v6, k}]; m != nil {
-				b.add(m.op, msg, v6, flags, m.end())
+			for at := i; at < n && present[v6Index(v6)][k]; {
+				b.add(at, msg, v6, flags, func() { at = b.some(ops, at, n, v6, k) })
 			}
 		}
 	}
 	return n - i
 }
 
-type setOf struct {
-	v6   bool
-	kind nftables.Kind
+func v6Index(v6 bool) int {
+	if v6 {
+		return 1
+	}
+	return 0
 }
 
-// elemMessage is a NEWSETELEM or DELSETELEM message being filled.
-type elemMessage struct {
-	attrs
-	op, n, list int
-}
-
-func newElemMessage(table string, op int, e *nftables.Elem) *elemMessage {
-	m := &elemMessage{op: op}
-	m.str(unix.NFTA_SET_ELEM_LIST_TABLE, table)
-	m.str(unix.NFTA_SET_ELEM_LIST_SET, e.Kind.String())
-	m.list = m.open(unix.NFTA_SET_ELEM_LIST_ELEMENTS | unix.NLA_F_NESTED)
-	return m
-}
-
-func (m *elemMessage) end() *attrs {
-	m.close(m.list)
-	return &m.attrs
+// some writes the elements of one set from ops[at:end], as many as a message takes, and
+// tells where to go on.
+func (b *rulesBatch) some(ops []nftables.Op, at, end int, v6 bool, kind nftables.Kind) int {
+	b.str(unix.NFTA_SET_ELEM_LIST_TABLE, b.table)
+	b.str(unix.NFTA_SET_ELEM_LIST_SET, kind.String())
+	list := b.open(unix.NFTA_SET_ELEM_LIST_ELEMENTS | unix.NLA_F_NESTED)
+	for left := elemsPerMessage; at < end && left > 0; at++ {
+		if e := ops[at].Elem; e.Kind == kind && e.V6 == v6 {
+			if left == elemsPerMessage {
+				b.ops[len(b.ops)-1] = at
+			}
+			b.elem(e)
+			left--
+		}
+	}
+	b.close(list)
+	for at < end && (ops[at].Elem.Kind != kind || ops[at].Elem.V6 != v6) {
+		at++ // no message for none
+	}
+	return at
 }
 
 const elemKeyEnd = 10 // NFTA_SET_ELEM_KEY_END
 
-func (m *elemMessage) add(e *nftables.Elem) {
-	m.n++
-	at := m.open(unix.NFTA_LIST_ELEM | unix.NLA_F_NESTED)
+func (b *rulesBatch) elem(e *nftables.Elem) {
+	at := b.open(unix.NFTA_LIST_ELEM | unix.NLA_F_NESTED)
 	key := e.Key
 	if e.Kind.Interval() {
 		key = e.Key[:len(e.Key)/2]
-		m.value(elemKeyEnd, e.Key[len(e.Key)/2:])
+		b.value(elemKeyEnd, e.Key[len(e.Key)/2:])
 	}
-	m.value(unix.NFTA_SET_ELEM_KEY, key)
+	b.value(unix.NFTA_SET_ELEM_KEY, key)
 	switch e.Kind.Data() {
 	case nftables.Target, nftables.ClassOf:
-		m.value(unix.NFTA_SET_ELEM_DATA, e.Data)
+		b.value(unix.NFTA_SET_ELEM_DATA, e.Data)
 	case nftables.Verdict:
-		m.nest(unix.NFTA_SET_ELEM_DATA, func() {
-			m.nest(unix.NFTA_DATA_VERDICT, func() {
-				m.u32(unix.NFTA_VERDICT_CODE, verdictGoto)
-				m.str(unix.NFTA_VERDICT_CHAIN, e.Data)
+		b.nest(unix.NFTA_SET_ELEM_DATA, func() {
+			b.nest(unix.NFTA_DATA_VERDICT, func() {
+				b.u32(unix.NFTA_VERDICT_CODE, verdictGoto)
+				b.str(unix.NFTA_VERDICT_CHAIN, e.Data)
 			})
 		})
 	}
 	if e.Comment != "" {
 		var u udata
 		u.str(0, e.Comment) // NFTNL_UDATA_SET_ELEM_COMMENT
-		m.bytes(unix.NFTA_SET_ELEM_USERDATA, u.b)
+		b.bytes(unix.NFTA_SET_ELEM_USERDATA, u.b)
 	}
-	m.close(at)
+	b.close(at)
 }
 
-func (m *elemMessage) value(typ uint16, v string) {
-	at := m.open(typ | unix.NLA_F_NESTED)
-	m.data(unix.NFTA_DATA_VALUE, v)
-	m.close(at)
+func (b *rulesBatch) value(typ uint16, v string) {
+	at := b.open(typ | unix.NLA_F_NESTED)
+	b.data(unix.NFTA_DATA_VALUE, v)
+	b.close(at)
 }
 
 const verdictGoto uint32 = 1<<32 + unix.NFT_GOTO
@@ -230,13 +238,8 @@ const verdictGoto uint32 = 1<<32 + unix.NFT_GOTO
 // commit sends the transaction and reads one answer per message. The error names the
 // first Op refused.
 func (b *rulesBatch) commit(c *netlink.Conn, ops []nftables.Op) error {
-	edge := func(t netlink.HeaderType) netlink.Message {
-		return netlink.Message{Header: netlink.Header{Type: t, Flags: netlink.Request}, Data: []byte{0, unix.NFNETLINK_V0, 0, unix.NFNL_SUBSYS_NFTABLES}}
-	}
-	all := make([]netlink.Message, 0, len(b.msgs)+2)
-	all = append(append(append(all, edge(unix.NFNL_MSG_BATCH_BEGIN)), b.msgs...), edge(unix.NFNL_MSG_BATCH_END))
-	if _, err := c.SendMessages(all); err != nil {
-		return fmt.Errorf("send %d messages: %w", len(all), err)
+	if err := send(c, b.b); err != nil {
+		return fmt.Errorf("send %d messages: %w", len(b.ops), err)
 	}
 	var first error
 	for _, op := range b.ops {
@@ -252,6 +255,20 @@ func (b *rulesBatch) commit(c *netlink.Conn, ops []nftables.Op) error {
 		}
 	}
 	return first
+}
+
+// send writes messages to the kernel as they are.
+func send(c *netlink.Conn, messages []byte) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var fail error
+	err = raw.Write(func(fd uintptr) bool {
+		fail = unix.Sendto(int(fd), messages, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
+		return !errors.Is(fail, unix.EAGAIN) && !errors.Is(fail, unix.EINTR)
+	})
+	return errors.Join(err, fail)
 }
 
 // RefusedError says which step of a transaction the kernel refused first; nothing of

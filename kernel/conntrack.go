@@ -66,20 +66,25 @@ type flowMatcher struct {
 	keep map[netip.AddrPort][]netip.AddrPort
 }
 
+// newFlowMatcher takes the last Flow of a destination for the one that counts: changes may
+// have come faster than they were worked off.
 func newFlowMatcher(flows []proxy.Flow, local []netip.Addr, v6 bool) flowMatcher {
 	m := flowMatcher{map[netip.AddrPort][]netip.AddrPort{}}
+	ports := map[uint16][]netip.AddrPort{} // NodePorts
 	for _, f := range flows {
-		if f.Dst.Addr().Is6() != v6 {
-			continue
-		}
-		if !f.Dst.Addr().IsUnspecified() {
+		switch {
+		case f.Dst.Addr().Is6() != v6:
+		case f.Dst.Addr().IsUnspecified():
+			ports[f.Dst.Port()] = f.Keep
+		default:
 			m.keep[f.Dst] = f.Keep
-			continue
 		}
+	}
+	for port, keep := range ports {
 		for _, a := range local {
-			at := netip.AddrPortFrom(a, f.Dst.Port())
+			at := netip.AddrPortFrom(a, port)
 			if _, named := m.keep[at]; a.Is6() == v6 && !named {
-				m.keep[at] = f.Keep
+				m.keep[at] = keep
 			}
 		}
 	}

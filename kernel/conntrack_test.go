@@ -48,7 +48,10 @@ func TestDeleteFlows(t *testing.T) {
 		}
 	}
 	keep := []netip.AddrPort{netip.MustParseAddrPort("10.244.1.1:5353")}
+	gone := []netip.AddrPort{netip.MustParseAddrPort("10.244.1.2:5353")}
 	got, err := kernel.DeleteFlows(context.Background(), []proxy.Flow{
+		{Dst: netip.MustParseAddrPort("10.96.0.53:53"), Keep: gone}, // two changes ago
+		{Dst: netip.MustParseAddrPort("0.0.0.0:30053"), Keep: gone},
 		{Dst: netip.MustParseAddrPort("10.96.0.53:53"), Keep: keep},
 		{Dst: netip.MustParseAddrPort("0.0.0.0:30053")},
 		{Dst: netip.MustParseAddrPort("[fd00:96::53]:53")},

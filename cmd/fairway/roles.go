@@ -12,7 +12,6 @@ import (
 	"fairway/announce"
 	"fairway/dns"
 	"fairway/ingress"
-	"fairway/kernel"
 	"fairway/kube"
 	"fairway/loop"
 	"fairway/model"
@@ -35,7 +34,7 @@ type watcher interface {
 // once its rules are in force, so that traffic flows during the switch.
 func (d *daemon) openBackend(b loop.Backend) {
 	d.loop.Backend = b
-	flows := &flowQueue{wake: make(chan struct{}, 1), observe: d.observer.Flows}
+	flows := newFlowQueue(d.observer.Flows)
 	d.loop.AfterApply = func(old, new *proxy.Plan) { flows.add(proxy.StaleFlows(old, new)) }
 	d.jobs = append(d.jobs, flows.run)
 	every := d.cfg.raw.Proxy.SyncPeriod.Duration // at which kube-proxy looks for its canary
@@ -85,52 +84,6 @@ func (o *once) Publish(ctx context.Context, _ *model.Snapshot, _ *proxy.Plan) []
 		go o.do(ctx)
 	}
 	return nil
-}
-
-// flowQueue holds stale UDP flows to delete off the loop: a node has thousands, and
-// rules do not wait for them.
-type flowQueue struct {
-	mu   sync.Mutex
-	list []proxy.Flow
-	wake chan struct{}
-	// observe is told of each round.
-	observe func(v6 bool, deleted int, took time.Duration)
-}
-
-func (q *flowQueue) add(flows []proxy.Flow) {
-	if len(flows) == 0 {
-		return
-	}
-	q.mu.Lock()
-	q.list = append(q.list, flows...)
-	q.mu.Unlock()
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (q *flowQueue) run(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-q.wake:
-		}
-		q.mu.Lock()
-		list := q.list
-		q.list = nil
-		q.mu.Unlock()
-		for _, v6 := range []bool{false, true} {
-			start := time.Now()
-			n, err := kernel.DeleteFlowsOf(ctx, list, v6)
-			if err != nil && ctx.Err() == nil && !errors.Is(err, os.ErrPermission) { // without rules there is none
-				slog.Warn("stale UDP flows not deleted", "err", err)
-			}
-			q.observe(v6, n, time.Since(start))
-			slog.Debug("stale UDP flows deleted", "flows", n, "ipv6", v6)
-		}
-	}
 }
 
 func (d *daemon) openDNS() error {

@@ -127,6 +127,16 @@ func (q *Query) Limit(tcp bool) int {
 	return q.size
 }
 
+// Refuse appends a reply that refuses the question, without an OPT record: it is for
+// a server that has no time.
+func (q *Query) Refuse(dst []byte) []byte {
+	base := len(dst)
+	dst = append(dst, q.msg[:q.end]...)
+	h := dst[base:]
+	h[2], h[3], h[11] = 0x80|h[2]&0x01, h[3]&0x10|byte(Refused), 0
+	return dst
+}
+
 // label is the i-th label of the name, in lower case.
 func (q *Query) label(i int) []byte {
 	at := q.at[i]

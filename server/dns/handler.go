@@ -3,9 +3,9 @@ package dnsserver
 import (
 	"context"
 	"errors"
-	"net/netip"
 	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"fairway/dns"
@@ -17,51 +17,84 @@ import (
 // up after 5 s, and a CNAME alone is better than nothing.
 const chaseTimeout = 2 * time.Second
 
-// handler serves one socket.
-type handler struct {
-	server *Server
-	tcp    bool
+// maxSlow is the number of questions that may be under way outside of the packed
+// answers; more are refused.
+const maxSlow = 4096
+
+// gate counts those that are in.
+type gate struct{ in atomic.Int64 }
+
+func (g *gate) enter() bool {
+	if g.in.Add(1) > maxSlow {
+		g.leave()
+		return false
+	}
+	return true
 }
 
-// ServeDNS answers one query and counts it.
-func (h *handler) ServeDNS(w wire.ResponseWriter, req *wire.Msg) {
+func (g *gate) leave() { g.in.Add(-1) }
+
+// answer gives the reply to any message, and counts it; nil when it deserves none.
+func (s *Server) answer(raw []byte, tcp bool, c *counts) []byte {
 	start := time.Now()
-	if len(req.Question) != 1 { // a bare header gets this far, whatever it counts
-		if err := w.WriteMsg(status(req, wire.RcodeFormatError)); err != nil {
-			h.server.cfg.Log.Debug("dns: reply not sent", "to", w.RemoteAddr(), "error", err)
+	req := new(wire.Msg)
+	if err := req.Unpack(raw); err != nil {
+		s.metrics.malformed.Add(1)
+		return formatError(raw)
+	}
+	if len(req.Question) != 1 || countOPT(req) > 1 {
+		s.metrics.malformed.Add(1)
+		return formatError(raw)
+	}
+	m := s.safely(req)
+	fit(m, req, tcp)
+	out, err := m.Pack()
+	if err != nil {
+		s.cfg.Log.Debug("dns: reply not packed", "question", req.Question[0].String(), "error", err)
+		m = status(req, wire.RcodeServerFailure)
+		if out, err = m.Pack(); err != nil {
+			return nil
 		}
-		h.server.metrics.malformed.Add(1)
-		return
 	}
-	m := h.safely(req)
-	fit(m, req, h.tcp)
-	if err := w.WriteMsg(m); err != nil {
-		h.server.cfg.Log.Debug("dns: reply not sent", "to", w.RemoteAddr(), "error", err)
+	q, opt := req.Question[0], req.IsEdns0()
+	c.served(q.Qtype, m.Rcode, opt != nil && opt.Do(), len(raw), len(out))
+	c.took(time.Since(start), 1)
+	return out
+}
+
+// formatError is FORMERR with nothing but the header, which is all that is understood.
+func formatError(raw []byte) []byte {
+	if len(raw) < 12 {
+		return nil
 	}
-	h.server.metrics.served(req, m, h.tcp, isV6(w), time.Since(start))
+	return []byte{raw[0], raw[1], 0x80 | raw[2]&0x79, wire.RcodeFormatError, 0, 0, 0, 0, 0, 0, 0, 0}
+}
+
+func countOPT(m *wire.Msg) int {
+	n := 0
+	for _, rr := range m.Extra {
+		if rr.Header().Rrtype == wire.TypeOPT {
+			n++
+		}
+	}
+	return n
 }
 
 // safely answers SERVFAIL where reply would panic: one query must not take the node's
 // rules, addresses and routes down with it.
-func (h *handler) safely(req *wire.Msg) (m *wire.Msg) {
+func (s *Server) safely(req *wire.Msg) (m *wire.Msg) {
 	defer func() {
 		if p := recover(); p != nil {
-			h.server.cfg.Log.Error("dns: a query could not be answered; please report this", "question", req.Question[0].String(), "panic", p, "stack", string(debug.Stack()))
+			s.cfg.Log.Error("dns: a query could not be answered; please report this", "question", req.Question[0].String(), "panic", p, "stack", string(debug.Stack()))
 			m = status(req, wire.RcodeServerFailure)
 		}
 	}()
-	return h.reply(req)
-}
-
-func isV6(w wire.ResponseWriter) bool {
-	ap, err := netip.ParseAddrPort(w.RemoteAddr().String())
-	return err == nil && ap.Addr().Is6() && !ap.Addr().Is4In6()
+	return s.reply(req)
 }
 
 // reply works the reply out, whole and without regard to size.
-func (h *handler) reply(req *wire.Msg) *wire.Msg {
+func (s *Server) reply(req *wire.Msg) *wire.Msg {
 	q := req.Question[0]
-	s := h.server
 	switch opt := req.IsEdns0(); {
 	case req.Opcode != wire.OpcodeQuery:
 		return status(req, wire.RcodeNotImplemented)

@@ -2,19 +2,17 @@ package dnsserver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"syscall"
 	"time"
 
-	wire "github.com/miekg/dns"
 	"golang.org/x/net/netutil"
 	"golang.org/x/sys/unix"
 )
 
-// maxQuery is the largest query read over UDP, in bytes; longer ones are cut and fail.
+// maxQuery is the largest query read over UDP, in bytes; longer ones are ignored.
 const maxQuery = 4096
 
 // udpBuffer is the receive buffer asked for, so that a burst is not lost; in bytes.
@@ -22,7 +20,8 @@ const udpBuffer = 1 << 20
 
 // listener is one address, served over UDP and TCP.
 type listener struct {
-	servers []*wire.Server
+	udp []*udpSocket
+	tcp *tcpListener
 }
 
 func (s *Server) listen(a netip.AddrPort) (*listener, error) {
@@ -33,68 +32,71 @@ func (s *Server) listen(a netip.AddrPort) (*listener, error) {
 		family = "6"
 	}
 	for range s.cfg.Sockets {
-		pc, err := lc.ListenPacket(context.Background(), "udp"+family, a.String())
+		u, err := s.listenUDP(lc, "udp"+family, a)
 		if err != nil {
-			l.close()
+			s.close(l)
 			return nil, err
 		}
-		_ = pc.(*net.UDPConn).SetReadBuffer(udpBuffer) // a wish: the kernel caps it
-		l.servers = append(l.servers, &wire.Server{PacketConn: pc, UDPSize: maxQuery})
+		l.udp = append(l.udp, u)
+		go u.serve()
 	}
 	ln, err := lc.Listen(context.Background(), "tcp"+family, a.String())
 	if err != nil {
-		l.close()
+		s.close(l)
 		return nil, err
 	}
-	l.servers = append(l.servers, &wire.Server{
-		Listener:      newFairListener(netutil.LimitListener(ln, s.cfg.MaxTCP), max(1, s.cfg.MaxTCP/8)),
-		ReadTimeout:   s.cfg.TCPIdle,
-		WriteTimeout:  2 * time.Second, // a client that reads slower holds a connection for nothing
-		IdleTimeout:   func() time.Duration { return s.cfg.TCPIdle },
-		MaxTCPQueries: -1,
-	})
-	for _, srv := range l.servers {
-		s.start(srv, a)
+	l.tcp = &tcpListener{
+		server: s, conns: map[net.Conn]bool{}, counts: s.metrics.counts(true, a.Addr().Is6()),
+		ln: newFairListener(netutil.LimitListener(ln, s.cfg.MaxTCP), max(1, s.cfg.MaxTCP/8)),
 	}
+	go func() {
+		if err := l.tcp.serve(); err != nil {
+			s.fail(fmt.Errorf("dns: serve %s over TCP: %w", a, err))
+		}
+	}()
 	return l, nil
 }
 
-// start serves one socket and waits until it does.
-func (s *Server) start(srv *wire.Server, a netip.AddrPort) {
-	h := &handler{server: s, tcp: srv.Listener != nil}
-	srv.Handler, srv.MsgInvalidFunc = h, func([]byte, error) { s.metrics.malformed.Add(1) }
-	up := make(chan struct{})
-	srv.NotifyStartedFunc = func() { close(up) }
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := srv.ActivateAndServe(); err != nil && !errors.Is(err, net.ErrClosed) {
-			select {
-			case s.failed <- fmt.Errorf("dns: serve %s: %w", a, err):
-			default: // the first failure is enough
-			}
-		}
-	}()
+func (s *Server) listenUDP(lc net.ListenConfig, network string, a netip.AddrPort) (*udpSocket, error) {
+	pc, err := lc.ListenPacket(context.Background(), network, a.String())
+	if err != nil {
+		return nil, err
+	}
+	conn := pc.(*net.UDPConn)
+	_ = conn.SetReadBuffer(udpBuffer) // a wish: the kernel caps it
+	u, err := newUDPSocket(s, conn, a.Addr().IsUnspecified(), s.metrics.counts(false, a.Addr().Is6()))
+	if err == nil && u.wildcard {
+		err = u.tellDestination(a.Addr().Is6())
+	}
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return u, nil
+}
+
+// fail ends Serve; the first failure is enough.
+func (s *Server) fail(err error) {
 	select {
-	case <-up:
-	case <-done:
+	case s.failed <- err:
+	default:
 	}
 }
 
 // close stops every socket, letting replies on their way leave for a moment.
-func (l *listener) close() {
+func (s *Server) close(l *listener) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	for _, srv := range l.servers {
-		if err := srv.ShutdownContext(ctx); err == nil {
-			continue
-		}
-		if srv.PacketConn != nil {
-			srv.PacketConn.Close()
-		}
-		if srv.Listener != nil {
-			srv.Listener.Close()
-		}
+	for _, u := range l.udp {
+		u.stop()
+	}
+	if l.tcp != nil {
+		l.tcp.stop(ctx)
+		s.metrics.release(l.tcp.counts)
+	}
+	for _, u := range l.udp {
+		u.finish(ctx)
+		s.metrics.release(u.counts)
 	}
 }
 

@@ -3,6 +3,8 @@ package dnsserver
 import (
 	"fmt"
 	"net/netip"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,15 +16,12 @@ import (
 // counted per query is plain counters, summed when scraped.
 type metrics struct {
 	server    string // the label, as in dns://:53
-	queries   [2][2][typeSlots]atomic.Uint64
-	rcodes    [rcodeSlots]atomic.Uint64
-	do        atomic.Uint64
 	malformed atomic.Uint64
+	dropped   atomic.Uint64
 
-	duration     prometheus.Histogram
-	requestSize  *prometheus.HistogramVec
-	responseSize *prometheus.HistogramVec
-	sizes        [2]struct{ request, response prometheus.Observer }
+	mu     sync.Mutex
+	all    []*counts
+	unused []*counts // of sockets that are closed; their numbers still count
 
 	rejected     prometheus.Counter
 	noHealthy    prometheus.Counter
@@ -35,7 +34,30 @@ type metrics struct {
 	cacheMiss    prometheus.Counter
 	cacheEntries *prometheus.GaugeVec
 
-	requestsDesc, responsesDesc, doDesc, malformedDesc *prometheus.Desc
+	requestsDesc, responsesDesc, doDesc, malformedDesc, droppedDesc *prometheus.Desc
+	durationDesc, requestSizeDesc, responseSizeDesc                 *prometheus.Desc
+}
+
+// counts gives a socket its counters.
+func (m *metrics) counts(tcp, v6 bool) *counts {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i, c := range m.unused {
+		if c.tcp == tcp && c.v6 == v6 {
+			m.unused = slices.Delete(m.unused, i, i+1)
+			return c
+		}
+	}
+	c := &counts{tcp: tcp, v6: v6}
+	m.all = append(m.all, c)
+	return c
+}
+
+// release takes them back for the next socket of the kind.
+func (m *metrics) release(c *counts) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.unused = append(m.unused, c)
 }
 
 // typeSlots holds the types counted by name, the last being all others; rcodeSlots
@@ -90,21 +112,14 @@ func newMetrics(reg prometheus.Registerer, addrs []netip.AddrPort) *metrics {
 		prometheus.Labels{"server": m.server, "zone": ".", "view": "", "plugin": ""})
 	m.doDesc = prometheus.NewDesc("coredns_dns_do_requests_total", "DNS queries with the DO bit.", nil, fixed)
 	m.malformedDesc = prometheus.NewDesc("fairway_dns_malformed_total", "Packets that are not DNS messages.", nil, nil)
-	m.duration = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "coredns_dns_request_duration_seconds",
-		Help: "Time from a query to its reply.", ConstLabels: fixed, Buckets: prometheus.ExponentialBuckets(0.00025, 2, 16)})
-	sizes := func(name, help string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, ConstLabels: fixed,
-			Buckets: []float64{0, 100, 200, 300, 400, 511, 1023, 2047, 4095, 8291, 16e3, 32e3, 48e3, 64e3}}, []string{"proto"})
-	}
-	m.requestSize = sizes("coredns_dns_request_size_bytes", "Size of queries.")
-	m.responseSize = sizes("coredns_dns_response_size_bytes", "Size of replies before compression.")
-	for i, proto := range []string{"udp", "tcp"} {
-		m.sizes[i].request, m.sizes[i].response = m.requestSize.WithLabelValues(proto), m.responseSize.WithLabelValues(proto)
-	}
+	m.droppedDesc = prometheus.NewDesc("fairway_dns_busy_total", "Queries refused or dropped because too many waited for an answer from elsewhere.", nil, nil)
+	m.durationDesc = prometheus.NewDesc("coredns_dns_request_duration_seconds", "Time from a query to its reply.", nil, fixed)
+	m.requestSizeDesc = prometheus.NewDesc("coredns_dns_request_size_bytes", "Size of queries.", []string{"proto"}, fixed)
+	m.responseSizeDesc = prometheus.NewDesc("coredns_dns_response_size_bytes", "Size of replies as sent.", []string{"proto"}, fixed)
 	m.forwardMetrics()
 	m.cacheMetrics()
 	if reg != nil {
-		reg.MustRegister(m, m.duration, m.requestSize, m.responseSize, m.rejected, m.noHealthy, m.upRequests, m.upResponses,
+		reg.MustRegister(m, m.rejected, m.noHealthy, m.upRequests, m.upResponses,
 			m.upDuration, m.upProbes, m.upLooping, m.cacheHits, m.cacheMiss, m.cacheEntries)
 	}
 	return m
@@ -137,25 +152,6 @@ func (m *metrics) cacheMetrics() {
 		Help: "Upstream answers kept.", ConstLabels: fixed}, []string{"type"})
 }
 
-// served counts one query with its reply.
-func (m *metrics) served(req, reply *wire.Msg, tcp, v6 bool, took time.Duration) {
-	proto, family := 0, 0
-	if tcp {
-		proto = 1
-	}
-	if v6 {
-		family = 1
-	}
-	m.queries[proto][family][typeSlot(req.Question[0].Qtype)].Add(1)
-	m.rcodes[min(reply.Rcode, rcodeSlots-1)].Add(1)
-	if opt := req.IsEdns0(); opt != nil && opt.Do() {
-		m.do.Add(1)
-	}
-	m.duration.Observe(took.Seconds())
-	m.sizes[proto].request.Observe(float64(req.Len()))
-	m.sizes[proto].response.Observe(float64(reply.Len()))
-}
-
 // upstream counts one exchange.
 func (m *metrics) upstream(to netip.AddrPort, reply *wire.Msg, err error, took time.Duration) {
 	m.upRequests.WithLabelValues(to.String()).Inc()
@@ -181,36 +177,81 @@ func (m *metrics) forget(u *upstream) { m.upLooping.DeleteLabelValues(u.addr.Str
 
 // Describe is part of prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	ch <- m.requestsDesc
-	ch <- m.responsesDesc
-	ch <- m.doDesc
-	ch <- m.malformedDesc
+	for _, d := range []*prometheus.Desc{m.requestsDesc, m.responsesDesc, m.doDesc, m.malformedDesc, m.droppedDesc,
+		m.durationDesc, m.requestSizeDesc, m.responseSizeDesc} {
+		ch <- d
+	}
 }
 
 // Collect is part of prometheus.Collector.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
-	count := func(d *prometheus.Desc, c *atomic.Uint64, labels ...string) {
-		if v := c.Load(); v > 0 || len(labels) == 0 {
+	m.mu.Lock()
+	all := slices.Clone(m.all)
+	m.mu.Unlock()
+	count := func(d *prometheus.Desc, v uint64, labels ...string) {
+		if v > 0 || len(labels) == 0 {
 			ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 		}
 	}
-	for p, proto := range []string{"udp", "tcp"} {
+	var types [2][2][typeSlots]uint64
+	var rcodes [rcodeSlots]uint64
+	var do uint64
+	for _, c := range all {
+		for t := range c.types {
+			types[slot(c.tcp)][slot(c.v6)][t] += c.types[t].Load()
+		}
+		for code := range c.rcodes {
+			rcodes[code] += c.rcodes[code].Load()
+		}
+		do += c.do.Load()
+	}
+	for p, proto := range protos() {
 		for f, family := range []string{"1", "2"} { // CoreDNS: 1 is IPv4, 2 is IPv6
-			for t := range typeSlots {
-				count(m.requestsDesc, &m.queries[p][f][t], proto, family, slotName(t))
+			for t, v := range types[p][f] {
+				count(m.requestsDesc, v, proto, family, slotName(t))
 			}
 		}
 	}
-	for code := range rcodeSlots {
-		name := wire.RcodeToString[code]
-		switch {
-		case code == wire.RcodeBadVers:
-			name = "BADVERS" // the library has TSIG's meaning of the number
-		case name == "":
-			name = fmt.Sprint(code)
-		}
-		count(m.responsesDesc, &m.rcodes[code], name)
+	for code, v := range rcodes {
+		count(m.responsesDesc, v, rcodeName(code))
 	}
-	count(m.doDesc, &m.do)
-	count(m.malformedDesc, &m.malformed)
+	count(m.doDesc, do)
+	count(m.malformedDesc, m.malformed.Load())
+	count(m.droppedDesc, m.dropped.Load())
+	m.collectHistograms(ch, all)
+}
+
+func (m *metrics) collectHistograms(ch chan<- prometheus.Metric, all []*counts) {
+	var durations []*histogram
+	var requests, responses [2][]*histogram
+	for _, c := range all {
+		p := slot(c.tcp)
+		durations = append(durations, &c.duration)
+		requests[p], responses[p] = append(requests[p], &c.request), append(responses[p], &c.response)
+	}
+	ch <- sumHistograms(m.durationDesc, durations, timeBounds(), 1e-9)
+	for p, proto := range protos() {
+		ch <- sumHistograms(m.requestSizeDesc, requests[p], sizeBounds(), 1, proto)
+		ch <- sumHistograms(m.responseSizeDesc, responses[p], sizeBounds(), 1, proto)
+	}
+}
+
+func protos() []string { return []string{"udp", "tcp"} }
+
+func slot(second bool) int {
+	if second {
+		return 1
+	}
+	return 0
+}
+
+func rcodeName(code int) string {
+	name := wire.RcodeToString[code]
+	switch {
+	case code == wire.RcodeBadVers:
+		return "BADVERS" // the library has TSIG's meaning of the number
+	case name == "":
+		return fmt.Sprint(code)
+	}
+	return name
 }

@@ -243,12 +243,15 @@ func checkSections(t *testing.T, req, got, want *wire.Msg, whole [3][]string) {
 // spelled are the records in lower case, sorted: only the question's own spelling, which
 // checkSections compares, is promised.
 func spelled(rrs []wire.RR) []string {
-	out := sectionLines(rrs)
-	for i := range out {
-		out[i] = strings.ToLower(out[i])
+	return lowered(sectionLines(rrs))
+}
+
+func lowered(list []string) []string {
+	for i := range list {
+		list[i] = strings.ToLower(list[i])
 	}
-	slices.Sort(out)
-	return out
+	slices.Sort(list)
+	return list
 }
 
 // subset tells whether sorted a is part of sorted b, each as often.

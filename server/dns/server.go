@@ -66,6 +66,7 @@ type Server struct {
 	metrics   *metrics
 	probe     string // the label by which this process knows its own loop probes
 	accepting atomic.Bool
+	slow      gate
 
 	mu        sync.Mutex
 	serving   bool
@@ -156,7 +157,7 @@ func (s *Server) reconcile() error {
 	}
 	for a, l := range s.listeners {
 		if !want[a] {
-			l.close()
+			s.close(l)
 			delete(s.listeners, a)
 		}
 	}
@@ -168,7 +169,7 @@ func (s *Server) closeAll() {
 	defer s.mu.Unlock()
 	s.serving = false
 	for a, l := range s.listeners {
-		l.close()
+		s.close(l)
 		delete(s.listeners, a)
 	}
 }

@@ -45,7 +45,8 @@ func TestWireAgreesWithAnswer(t *testing.T) {
 					got  []wire.RR
 					want []dns.Record
 				}{{m.Answer, want.Answer}, {m.Ns, want.Authority}, {m.Extra, want.Additional}} {
-					if g, w := sectionLines(s.got), recordLines(s.want); !slices.Equal(g, w) {
+					// The question's spelling is kept in its own name; below it is free.
+					if g, w := spelled(s.got), lowered(recordLines(s.want)); !slices.Equal(g, w) {
 						t.Errorf("%s %d %s: got %v want %v", name, qt, proto, g, w)
 					}
 				}
@@ -72,7 +73,7 @@ func TestTruncation(t *testing.T) {
 		{"udp", 512, 28, true, 0},
 		{"udp", 1232, 73, true, 0},
 		{"udp", 4096, 200, false, 0},
-		{"tcp", 0, 200, false, 8846},
+		{"tcp", 0, 200, false, 3246},
 		{"tcp", 512, 200, false, 0},
 	} {
 		q := new(wire.Msg)
@@ -149,6 +150,8 @@ func TestOddQueries(t *testing.T) {
 		{"class HESIOD", query{name: name, qtype: wire.TypeA, change: func(m *wire.Msg) { m.Question[0].Qclass = wire.ClassHESIOD }}, wire.RcodeRefused},
 		{"no route", query{name: "www.example.com.", qtype: wire.TypeA}, wire.RcodeRefused},
 		{"two questions", query{name: name, qtype: wire.TypeA, change: func(m *wire.Msg) { m.Question = append(m.Question, m.Question[0]) }}, wire.RcodeFormatError},
+		{"two OPT records", query{name: name, qtype: wire.TypeA, bufsz: 1232, change: func(m *wire.Msg) { m.Extra = append(m.Extra, m.Extra[0]) }}, wire.RcodeFormatError},
+		{"two OPT records outside", query{name: "www.example.com.", qtype: wire.TypeA, bufsz: 1232, change: func(m *wire.Msg) { m.Extra = append(m.Extra, m.Extra[0]) }}, wire.RcodeFormatError},
 		{"CHAOS else", query{name: "authors.bind.", qtype: wire.TypeTXT, change: chaosClass}, wire.RcodeRefused},
 	} {
 		if m := exchange(t, addr, tc.q); m.Rcode != tc.rcode || len(m.Answer) > 0 {
@@ -215,8 +218,7 @@ func TestMutated(t *testing.T) {
 			if req.Unpack(b) != nil || len(req.Question) != 1 || s.forward.routeFor(req.Question[0].Name) != nil {
 				continue
 			}
-			h := &handler{server: s, tcp: tcp}
-			fit(h.reply(req), req, tcp)
+			fit(s.reply(req), req, tcp)
 		}
 	}
 	eventually(t, "an answer after all that", func() bool {

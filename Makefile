@@ -7,7 +7,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 LDFLAGS = -s -w -X main.version=$(VERSION)
 TIME ?= 30s
 
-.PHONY: help build build-lab lab test test-quick test-kernel test-lab e2e e2e-build bench-quick bench-proxy fuzz golden lint fresh clean packages
+.PHONY: help bpf bpf-check bpf-packages build build-lab lab test test-quick test-kernel test-lab e2e e2e-build bench-quick bench-proxy fuzz golden lint fresh clean packages
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -42,6 +42,20 @@ e2e-build: ## bin/e2e.test, Kubernetes' own suite (first time: minutes)
 
 e2e: packages build-lab e2e-build ## [sig-network] Conformance against a lab of its own; MODE=nftables|iptables STAGE=... FOCUS=...
 	test/e2e.sh
+
+bpf: bpf-packages ## compile the eBPF mode's programs again (kernel/bpf/balancer.o, which is committed)
+	hack/bpf.sh kernel/bpf/balancer.o
+
+bpf-check: bpf-packages ## fails when kernel/bpf/balancer.o is not, byte for byte, what its sources give
+	@t=$$(mktemp -d) && trap 'rm -rf "$$t"' EXIT && hack/bpf.sh "$$t/balancer.o" && \
+	cmp "$$t/balancer.o" kernel/bpf/balancer.o && echo "kernel/bpf/balancer.o is what its sources give"
+
+bpf-packages:
+	@hack/packages.sh \
+	"clang-14:compiles the eBPF mode's programs" \
+	"llvm-14:strips what only a debugger needs from them" \
+	"libbpf-dev:the headers they include" \
+	"linux-libc-dev:the kernel's constants they include"
 
 bench-quick: packages ## cold sync and +1 endpoint at 1k and 10k Services, nftables and iptables
 	$(GO) run ./bench/proxy

@@ -1,10 +1,8 @@
 package kernel
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -41,20 +39,13 @@ func ProbeEBPF() error {
 	return fmt.Errorf("%w: %s", ErrNoBPF, strings.Join(missing, ", "))
 }
 
-// FindCgroup2 is where the cgroup2 hierarchy is mounted: its root holds every process of
-// the machine.
+// FindCgroup2 is where the cgroup2 hierarchy that holds the node's processes is mounted:
+// where deploy/fairway.yaml puts the node's, else this machine's own.
 func FindCgroup2() (string, error) {
-	f, err := os.Open("/proc/self/mountinfo")
-	if err != nil {
-		return "", fmt.Errorf("ebpf: %w", err)
-	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		// 30 23 0:26 / /sys/fs/cgroup rw,… shared:4 - cgroup2 cgroup2 rw
-		mount, fs, ok := strings.Cut(lines.Text(), " - ")
-		if fields := strings.Fields(mount); ok && strings.HasPrefix(fs, "cgroup2 ") && len(fields) > 4 {
-			return fields[4], nil
+	for _, dir := range []string{"/run/fairway/cgroup", "/run/fairway/cgroup/unified", "/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
+		if _, err := cgroupID(dir); err == nil {
+			return dir, nil
 		}
 	}
-	return "", fmt.Errorf("%w: no file system of type cgroup2 is mounted", ErrNoBPF)
+	return "", fmt.Errorf("%w: no file system of type cgroup2 is mounted at /sys/fs/cgroup", ErrNoBPF)
 }

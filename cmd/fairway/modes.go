@@ -59,6 +59,7 @@ func modes() []modeRoom {
 			remove: removeIPTables,
 		},
 		userspaceRoom(),
+		ebpfRoom(),
 	}
 }
 

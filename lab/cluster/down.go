@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"fairway/lab/cgroup"
 	"fairway/lab/state"
 
 	"golang.org/x/sys/unix"
@@ -62,6 +63,7 @@ func (l Lab) clear() error {
 	if err := killAll(state.InNetworks(networks)); err != nil {
 		return fmt.Errorf("lab %s: %w", l.Dir.Name, err)
 	}
+	cgroup.RemoveAll(l.Dir.Name)
 	if err := unmountBelow(l.Dir.Path()); err != nil {
 		return fmt.Errorf("lab %s: %w", l.Dir.Name, err)
 	}

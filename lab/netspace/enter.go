@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"syscall"
 
+	"fairway/lab/cgroup"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -23,8 +25,8 @@ func Exec(path string, argv, env []string) error {
 }
 
 // Run runs argv inside all namespaces of process pid (mounts, processes, host
-// name, IPC and network), with the caller's terminal, and returns its exit
-// code. The working directory is kept where it exists there.
+// name, IPC and network) and in its cgroup, with the caller's terminal, and returns its
+// exit code. The working directory is kept where it exists there.
 func Run(pid int, argv, env []string) (int, error) {
 	runtime.LockOSThread()
 	dir, err := os.Getwd()
@@ -44,6 +46,10 @@ func Run(pid int, argv, env []string) (int, error) {
 		}
 		files[kind] = f
 	}
+	group, err := cgroup.Of(pid)
+	if err != nil && !errors.Is(err, cgroup.ErrNone) {
+		return 0, fmt.Errorf("process %d: %w", pid, err)
+	}
 	// A thread may change its mount namespace only when it shares its idea of
 	// root and working directory with no other thread.
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
@@ -57,13 +63,16 @@ func Run(pid int, argv, env []string) (int, error) {
 	if unix.Chdir(dir) != nil {
 		_ = unix.Chdir("/")
 	}
-	return forward(argv, env)
+	return forward(argv, env, group)
 }
 
 // forward runs argv as a child (a process namespace only takes children in)
 // and passes signals sent to the caller on to it.
-func forward(argv, env []string) (int, error) {
+func forward(argv, env []string, group *os.File) (int, error) {
 	cmd := exec.Command(argv[0], argv[1:]...)
+	if group != nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(group.Fd())}
+	}
 	cmd.Env = env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	signals := make(chan os.Signal, 8)

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"fairway/lab/cgroup"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -14,6 +16,11 @@ import (
 // /var/log. The process must already be in fresh mount, process and host name
 // namespaces.
 func prepare(c Config) error {
+	own, err := cgroup.Join(cgroup.Name(c.Dir.Name, c.Name()))
+	if err != nil {
+		// Of what a node runs, only the eBPF mode misses it, and says so.
+		fmt.Fprintf(os.Stderr, "%s: no cgroup of its own: %v\n", c.Name(), err)
+	}
 	// Private first, so that no mount of the node shows up on the machine;
 	// shared then, so that containers can see mounts made later.
 	if err := mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
@@ -24,6 +31,11 @@ func prepare(c Config) error {
 	}
 	if err := mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return err
+	}
+	if own != "" {
+		if err := showKernel(own); err != nil {
+			return err
+		}
 	}
 	if !strings.HasPrefix(c.Dir.Path()+"/", "/run/") {
 		if err := mount("tmpfs", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755"); err != nil {
@@ -53,6 +65,18 @@ func prepare(c Config) error {
 		return err
 	}
 	return showResolvConf(c.path("resolv.conf"))
+}
+
+// showKernel makes the node's own cgroup what it finds as the root of all cgroups, and
+// gives it a place of its own for pinned eBPF maps, as any machine has.
+func showKernel(cgroup string) error {
+	if err := mount(cgroup, "/sys/fs/cgroup", "", unix.MS_BIND, ""); err != nil {
+		return err
+	}
+	if err := mount("bpf", "/sys/fs/bpf", "bpf", 0, "mode=0700"); err != nil {
+		fmt.Fprintf(os.Stderr, "no place for eBPF maps: %v\n", err)
+	}
+	return nil
 }
 
 // showResolvConf makes file what the node's own programs find as

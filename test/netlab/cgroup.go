@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -32,8 +33,19 @@ func NewCgroup() (*Cgroup, error) {
 	return &Cgroup{Dir: dir}, nil
 }
 
-// Close removes the directory; threads that were in it are gone by then.
-func (c *Cgroup) Close() error { return os.Remove(c.Dir) }
+// Close removes the directory. Threads that were in it have ended, but the kernel may
+// take a moment to see them off.
+func (c *Cgroup) Close() error {
+	err := os.Remove(c.Dir)
+	for range 100 {
+		if !errors.Is(err, unix.EBUSY) {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+		err = os.Remove(c.Dir)
+	}
+	return err
+}
 
 // enter moves the current thread.
 func (c *Cgroup) enter() error {

@@ -195,11 +195,17 @@ func (lab *Lab) Host(a netip.Addr) *Host {
 	return nil
 }
 
-// Close takes the lab down; its interfaces go with the namespaces.
-func (lab *Lab) Close() {
+// CloseServers ends every server that Serve has started.
+func (lab *Lab) CloseServers() {
 	for _, s := range lab.servers {
 		_ = s.Close()
 	}
+	lab.servers = nil
+}
+
+// Close takes the lab down; its interfaces go with the namespaces.
+func (lab *Lab) Close() {
+	lab.CloseServers()
 	for _, h := range lab.hosts() {
 		if h != nil {
 			h.close()

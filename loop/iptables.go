@@ -45,6 +45,7 @@ type iptablesFamily struct {
 	have *iptables.Program
 	// refused holds what the kernel did not take, until it changes or an Audit.
 	refused map[*proxy.ServicePort]model.Problem
+	counts  ruleCounts
 }
 
 // NewIPTables makes the backend; a family whose hand is nil is left alone.
@@ -254,10 +255,12 @@ func (f *iptablesFamily) write(ctx context.Context, want *iptables.Program) erro
 	}
 	f.have = nil
 	if !c.Empty() {
+		f.counts.last = map[string]int{}
 		for input := range c.Batches(f.hand.Batch()) {
 			if err := f.hand.Restore(ctx, input); err != nil {
 				return err
 			}
+			f.counts.written(input)
 		}
 	}
 	f.have = want

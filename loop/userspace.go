@@ -105,7 +105,8 @@ func (b *Userspace) Cleanup(ctx context.Context) error {
 
 // Leave is the end of the process: the kernel is made to forward new connections to the
 // endpoints itself, for rules that lead to a process that is gone would refuse them; then
-// open connections are waited for until ctx ends, and what is left is cut. plan is the
+// what is under way is taken, open connections are waited for until ctx ends, and what is
+// left is cut. plan is the
 // last that was applied, nil when none was.
 func (b *Userspace) Leave(ctx context.Context, plan *proxy.Plan) error {
 	b.mu.Lock()
@@ -115,9 +116,14 @@ func (b *Userspace) Leave(ctx context.Context, plan *proxy.Plan) error {
 		_, err = b.handOver(context.WithoutCancel(ctx), plan)
 	}
 	b.mu.Unlock()
+	rest(ctx, underWay)
 	b.server.Shutdown(ctx)
 	return err
 }
+
+// underWay is how long connections that were led here still arrive once rules lead
+// elsewhere: a SYN that was lost comes again after a second (RFC 6298 section 2).
+const underWay = 1200 * time.Millisecond
 
 func (b *Userspace) handOver(ctx context.Context, plan *proxy.Plan) ([]model.Problem, error) {
 	if b.rules == nil {

@@ -3,6 +3,7 @@ package stream
 import (
 	"net/netip"
 	"sync"
+	"time"
 )
 
 // sessionKey tells clients of a listener apart; asked is valid where the listener has
@@ -65,6 +66,20 @@ func (s *sessions) end(which func(*session) bool) {
 	for _, x := range s.at {
 		if which(x) {
 			s.remove(x)
+		}
+	}
+}
+
+// retire has the clients of the sessions that which says begin anew with their next
+// datagram; an answer that is under way still gets to them.
+func (s *sessions) retire(which func(*session) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, x := range s.at {
+		if which(x) {
+			delete(s.at, key)
+			x.retired.Store(true)
+			_ = x.up.SetReadDeadline(time.Now()) // its goroutine looks again how long to wait
 		}
 	}
 }

@@ -144,9 +144,9 @@ func New(set Settings) *Server {
 var ErrClosed = errors.New("the server is closed")
 
 // Set opens the listeners of cfg that are not open, and puts its routes in force at once
-// for new connections; a UDP session whose target is gone ends, a TCP connection goes
-// on. Listeners that cfg does not have are left as they are until Prune. It returns the
-// address of each open listener by name, and why the others are not open.
+// for new connections; a UDP session whose target is gone takes no more datagrams, a TCP
+// connection goes on. Listeners that cfg does not have are left as they are until Prune.
+// It returns the address of each open listener by name, and why the others are not open.
 func (s *Server) Set(cfg Config) (map[string]netip.AddrPort, map[string]error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

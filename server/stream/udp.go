@@ -48,7 +48,7 @@ func (s *Server) openUDP(l *listener, at netip.AddrPort) error {
 		s.sessions.end(func(x *session) bool { return x.from == u })
 	}
 	l.retarget = func(d *door) {
-		s.sessions.end(func(x *session) bool { return x.from == u && !d.has(x.target) })
+		s.sessions.retire(func(x *session) bool { return x.from == u && !d.has(x.target) })
 	}
 	s.work.Go(u.serve)
 	return nil
@@ -132,41 +132,44 @@ func askedAddr(oob []byte, v6 bool) netip.Addr {
 // when it may go nowhere.
 func (u *udpListener) begin(key sessionKey, not *target) *session {
 	client := key.client.Addr().Unmap().WithZone("")
-	route := u.l.door.Load().route(client)
-	if route == nil {
-		return nil
-	}
-	var tried []*target
-	if not != nil && len(route.targets) > 1 {
-		tried = []*target{not}
-	}
+	tried := []*target{not}
 	for range u.s.set.DialTimeouts {
+		route := u.l.door.Load().route(client)
+		if route == nil {
+			return nil
+		}
 		t := route.pick(client, tried)
+		if t == nil && not != nil { // it is the only one: perhaps it listens by now
+			t = route.pick(client, nil)
+		}
 		if t == nil {
 			return nil
 		}
 		up, err := u.s.connectUDP(t.addr)
-		if err == nil {
-			return u.add(&session{sessionKey: key, up: up, flow: flow{route, t}})
+		if err != nil {
+			flow{route, t}.fail()
+			tried = append(tried, t)
+			continue
 		}
-		flow{route, t}.fail()
-		tried = append(tried, t)
+		if x := (&session{sessionKey: key, up: up, flow: flow{route, t}}); u.add(x) {
+			return x
+		}
 	}
 	return nil
 }
 
 // add starts a session, unless its target is gone by now.
-func (u *udpListener) add(x *session) *session {
+func (u *udpListener) add(x *session) bool {
 	x.last.Store(time.Now().UnixNano())
 	u.s.sessions.add(x, u.s.set.MaxSessions)
 	// Who changes the door looks at the sessions after: one of the two sees the other.
 	if !u.l.door.Load().has(x.target) {
 		u.s.sessions.drop(x)
-		return nil
+		return false
 	}
 	x.begin()
 	u.s.work.Go(x.replies)
-	return x
+	return true
 }
 
 func (s *Server) connectUDP(to netip.AddrPort) (*net.UDPConn, error) {
@@ -191,7 +194,13 @@ type session struct {
 	flow
 	up   *net.UDPConn
 	last atomic.Int64 // nanoseconds since 1970
+	// retired is set once the client's datagrams go elsewhere.
+	retired atomic.Bool
 }
+
+// lastWords is how long the answer to a datagram that was under way is waited for when a
+// session's target is gone.
+const lastWords = time.Second
 
 // replies takes the target's datagrams back until the session has been idle for long
 // enough, is ended, or the target says it does not listen: the client's next datagram
@@ -206,13 +215,19 @@ func (x *session) replies() {
 	}
 	oob := x.replyFrom()
 	for {
-		idleAt := time.Unix(0, x.last.Load()).Add(s.set.UDPIdle)
+		quiet := s.set.UDPIdle
+		if x.retired.Load() {
+			quiet = lastWords
+		}
+		idleAt := time.Unix(0, x.last.Load()).Add(quiet)
 		if !time.Now().Before(idleAt) {
 			return
 		}
 		_ = x.up.SetReadDeadline(idleAt)
 		err := s.receive(rc, func(b []byte, _ netip.AddrPort, _ []byte) {
-			x.last.Store(time.Now().UnixNano())
+			if !x.retired.Load() {
+				x.last.Store(time.Now().UnixNano())
+			}
 			n, _, _ := x.from.conn.WriteMsgUDPAddrPort(b, oob, x.client)
 			x.out(int64(n))
 		})

@@ -156,3 +156,33 @@ func TestUDPAnswersFromAddressAsked(t *testing.T) {
 		t.Errorf("IPv6: %s", name)
 	}
 }
+
+// TestUDPAnswerUnderWay: an answer that is under way when its target goes gets there.
+func TestUDPAnswerUnderWay(t *testing.T) {
+	s := serverFor(t, Settings{})
+	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { pc.Close() })
+	asked := make(chan net.Addr, 1)
+	go func() {
+		_, from, _ := pc.ReadFrom(make([]byte, 10))
+		asked <- from
+	}()
+	to := listen(t, s, udpTo("127.0.0.1:0", pc.LocalAddr().(*net.UDPAddr).AddrPort()))
+	c, err := net.Dial("udp", to.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.Write([]byte("?"))
+	from := <-asked
+	listen(t, s, udpTo("127.0.0.1:0", udpNamed(t, "b")))
+	pc.WriteTo([]byte("late"), from)
+	c.SetReadDeadline(time.Now().Add(2 * time.Second))
+	buf := make([]byte, 10)
+	if n, err := c.Read(buf); err != nil || string(buf[:n]) != "late" {
+		t.Errorf("%q %v", buf[:n], err)
+	}
+}

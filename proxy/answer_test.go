@@ -62,6 +62,7 @@ func TestSettings(t *testing.T) {
 		all         = "{masqueradeAll: true}"
 		everywhere  = "{localAddrs: [172.31.0.11]}"
 		primary     = "{localAddrs: [172.31.0.11], nodePortAddresses: [primary]}"
+		primary2    = "{nodeIPs: [172.30.0.11, 172.30.0.99], nodePortAddresses: [primary]}"
 		primary6    = "{nodeIPs: ['fd00:30::11'], localAddrs: [172.31.0.11], nodePortAddresses: [primary]}"
 		second      = "{localAddrs: [172.31.0.11], nodePortAddresses: [172.31.0.0/16]}"
 		loopback    = "{localhostNodePorts: true}"
@@ -95,9 +96,12 @@ func TestSettings(t *testing.T) {
 		// masqueradeAll is about cluster addresses alone
 		{all, "tcp 203.0.113.2 > 172.30.0.11:30011", here},
 		{all, "tcp 10.244.1.9 > 172.30.0.11:30011", kept},
+		// an endpoint of another node that reaches itself by this one
+		{clusterCIDR, "tcp 10.244.2.7 > 10.96.0.10:80", "forward to 10.244.1.5:80, 10.244.2.7:80 masquerade"},
 		// short-circuit of edge: without a detector nobody is a pod of this node
 		{none, "tcp 10.244.1.9 > 172.30.0.11:30011", here},
 		{none, "tcp 172.30.0.11 > 172.30.0.11:30011 local", masq},
+		{none, "tcp 172.30.0.11 > 172.30.0.11:30011 in eth0", masq},
 		{firstOnly, "tcp fd00:244:1::9 > [fd00:30::11]:30011", here6},
 		{bridge, "tcp 10.244.2.9 > 172.30.0.11:30011 in cbr0", kept},
 		// where NodePorts answer
@@ -105,6 +109,7 @@ func TestSettings(t *testing.T) {
 		{everywhere, "tcp 203.0.113.2 > 172.30.0.12:30010", "pass"},
 		{primary, "tcp 203.0.113.2 > 172.30.0.11:30010", masq},
 		{primary, "tcp 203.0.113.2 > 172.31.0.11:30010", "pass"},
+		{primary2, "tcp 203.0.113.2 > 172.30.0.99:30010", "pass"},
 		{primary6, "tcp 203.0.113.2 > 172.31.0.11:30010", "pass"},
 		{primary6, "tcp 2001:db8:9::2 > [fd00:30::11]:30010", masq6},
 		{second, "tcp 203.0.113.2 > 172.31.0.11:30010", masq},

@@ -72,16 +72,6 @@ func (p *Plan) endpoints(in []*model.Endpoint, sp *ServicePort) []Endpoint {
 			OnNode: e.Node == p.Config.Node && e.Node != "", Pod: e.Pod,
 		})
 	}
-	// Of two entries of one address, as while an endpoint moves to another slice, the one
-	// that says it is on this node counts.
-	slices.SortStableFunc(out, func(a, b Endpoint) int {
-		if c := a.Addr.Compare(b.Addr); c != 0 || a.OnNode == b.OnNode {
-			return c
-		}
-		if a.OnNode {
-			return -1
-		}
-		return 1
-	})
+	slices.SortStableFunc(out, func(a, b Endpoint) int { return a.Addr.Compare(b.Addr) })
 	return slices.CompactFunc(out, func(a, b Endpoint) bool { return a.Addr == b.Addr })
 }

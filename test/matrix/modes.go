@@ -28,7 +28,9 @@ type mode struct {
 	rules func(*proxy.Plan) trace.Rules
 	// open makes the backend on a lab's node; stop ends what it started there. It is nil
 	// where only the trace is held to the matrix.
-	open func(ctx context.Context, node *netlab.Host) (b loop.Backend, stop func(), err error)
+	open func(ctx context.Context, lab *netlab.Lab) (b loop.Backend, stop func(), err error)
+	// missing tells what the kernel lacks for a mode that few kernels have.
+	missing func() error
 }
 
 // modes is every mode there is, in each variant a kernel may have.
@@ -37,12 +39,9 @@ func modes() []mode {
 		{
 			name: "nftables", proxy: proxy.NFTables,
 			rules: func(p *proxy.Plan) trace.Rules { return nftables.Compile(nil, p) },
-			open: func(_ context.Context, node *netlab.Host) (loop.Backend, func(), error) {
-				b, problems, err := loop.OpenNFTables(node.NS(), nodeName)
-				if err == nil && len(problems) > 0 {
-					err = fmt.Errorf("%v", problems)
-				}
-				return b, func() {}, err
+			open: func(_ context.Context, lab *netlab.Lab) (loop.Backend, func(), error) {
+				b, problems, err := loop.OpenNFTables(lab.Node.NS(), nodeName)
+				return b, func() {}, all(problems, err)
 			},
 		},
 		{
@@ -61,14 +60,21 @@ func modes() []mode {
 		{
 			name: "userspace", proxy: proxy.Userspace,
 			rules: func(p *proxy.Plan) trace.Rules { return userspace.Compile(nil, p, true, userspace.Carry{}) },
+			open:  openUserspace,
 		},
 		{
 			name: "ebpf", proxy: proxy.EBPF,
 			rules: func(p *proxy.Plan) trace.Rules { return ebpf.Compile(nil, p) },
+			open:  openEBPF,
 		},
 		{
 			name: "ipvs", proxy: proxy.IPVS,
 			rules: func(p *proxy.Plan) trace.Rules { return ipvs.Compile(nil, p) },
+			open: func(ctx context.Context, lab *netlab.Lab) (loop.Backend, func(), error) {
+				b, problems, err := loop.OpenIPVS(ctx, lab.Node.NS(), nodeName, loop.IPVSOptions{})
+				return b, func() {}, all(problems, err)
+			},
+			missing: noIPVS,
 		},
 	}
 }
@@ -94,14 +100,4 @@ func (m mode) plan(n Node, variants []variant) (*proxy.Plan, error) {
 		return nil, fmt.Errorf("%s: %v", n, problems)
 	}
 	return plan, nil
-}
-
-func openIPTables(v kernel.Variant) func(context.Context, *netlab.Host) (loop.Backend, func(), error) {
-	return func(ctx context.Context, node *netlab.Host) (loop.Backend, func(), error) {
-		b, problems, err := loop.OpenIPTables(ctx, node.NS(), v, nodeName)
-		if err == nil && len(problems) > 0 {
-			err = fmt.Errorf("%v", problems)
-		}
-		return b, func() {}, err
-	}
 }

@@ -36,7 +36,7 @@ type store[T any, P pointer[T]] struct {
 
 type syncer interface{ synced() (string, bool) }
 
-var _ cache.ReflectorStore = (*store[corev1.Service, *corev1.Service])(nil)
+var _ cache.TransformingStore = (*store[corev1.Service, *corev1.Service])(nil)
 
 func newStore[T any, P pointer[T]](name string, notify func()) *store[T, P] {
 	return &store[T, P]{name: name, notify: notify}
@@ -127,6 +127,15 @@ func (s *store[T, P]) Replace(list []any, _ string) error {
 }
 
 func (s *store[T, P]) Resync() error { return nil }
+
+// Transformer lets a reflector trim each object of a first list as it arrives, not all
+// when the last one has.
+func (s *store[T, P]) Transformer() cache.TransformFunc {
+	return func(obj any) (any, error) {
+		trim(obj)
+		return obj, nil
+	}
+}
 
 func (s *store[T, P]) synced() (string, bool) {
 	s.mu.Lock()

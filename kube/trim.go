@@ -34,13 +34,16 @@ func trim(obj any) {
 // decoding leaves more than ten for each endpoint, most of them to say again what the
 // endpoint before it said.
 func trimSlice(s *discoveryv1.EndpointSlice) {
+	if s.OwnerReferences != nil && len(s.OwnerReferences) == 0 {
+		return // the sign left below: decoding leaves nil
+	}
 	labels := make(map[string]string, 1)
 	for _, k := range []string{discoveryv1.LabelServiceName, corev1.IsHeadlessService} {
 		if v, ok := s.Labels[k]; ok {
 			labels[k] = v
 		}
 	}
-	s.Labels, s.ManagedFields, s.OwnerReferences, s.GenerateName = labels, nil, nil, ""
+	s.Labels, s.ManagedFields, s.OwnerReferences, s.GenerateName = labels, nil, []metav1.OwnerReference{}, ""
 	list := make([]discoveryv1.Endpoint, len(s.Endpoints)) // decoding left room for more
 	text := newText(s)
 	yes, no := ptr.To(true), ptr.To(false)

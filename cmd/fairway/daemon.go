@@ -141,7 +141,7 @@ func (d *daemon) serve(ctx context.Context) error {
 	var servers, others sync.WaitGroup
 	start(&servers, ctx, d.servers...)
 	start(&others, rest, d.jobs...)
-	start(&others, rest, d.source, func(ctx context.Context) error { d.loop.Run(ctx); return nil })
+	start(&others, rest, d.giveBackMemory, d.source, func(ctx context.Context) error { d.loop.Run(ctx); return nil })
 	<-ctx.Done()
 	slog.Info("stopping: new requests are taken for " + lameDuck.String() + ", open ones get " + drainTime.String() + " more")
 	if !ended(&servers, lameDuck+drainTime+time.Second) {

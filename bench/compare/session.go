@@ -74,8 +74,8 @@ func (s *session) run(ctx context.Context) (err error) {
 	for _, part := range []struct {
 		name string
 		do   func(context.Context) error
-	}{{"steps", s.steps}, {"connect", s.connects}, {"restart", s.restart}, {"resync", s.resync}} {
-		if !s.wants(part.name) {
+	}{{"steps", s.steps}, {"rest", s.settle}, {"connect", s.connects}, {"restart", s.restart}, {"resync", s.resync}} {
+		if part.name != "rest" && !s.wants(part.name) {
 			continue
 		}
 		if err := part.do(ctx); err != nil {
@@ -127,12 +127,27 @@ func (s *session) cold(ctx context.Context) error {
 		return err
 	}
 	s.record(report.ColdCPU, 0, cpu.Seconds())
-	resident, peak := s.proc.memory()
+	_, peak := s.proc.memory()
 	s.record(report.Peak, 0, float64(peak))
-	s.record(report.Resident, 0, float64(resident))
 	broken := s.stage.silent(s.services)
 	s.record(report.Broken, 0, float64(broken))
 	s.log("cold %.2f s, %.2f s of processor, %d MB at most, %d of %d Services do not answer", took.Seconds(), cpu.Seconds(), peak>>20, broken, s.services)
+	return nil
+}
+
+// settle looks at the memory when there has been little to do for a while, which is what
+// a node pays all day.
+func (s *session) settle(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+	case <-time.After(15*time.Second - time.Since(s.proc.started)):
+	}
+	if _, err := s.proc.rest(ctx, calm, restless); err != nil {
+		return err
+	}
+	resident, _ := s.proc.memory()
+	s.record(report.Resident, 0, float64(resident))
+	s.log("%d MB at rest", resident>>20)
 	return nil
 }
 

@@ -26,7 +26,7 @@ const (
 	Unavailable = "not available"                  // the mode does not run here; the value is 1
 	Broken      = "Services not answering"         // of all, once the process was at rest
 	Peak        = "memory, peak"                   // of the proxy and its helpers
-	Resident    = "memory, resident"               // at rest after the cold sync
+	Resident    = "memory, resident"               // at rest, after the small steps
 	Endpoint    = "+1 endpoint"                    // object to kernel
 	EndpointCPU = "+1 endpoint, processor"         //
 	Add         = "+1 Service"                     //

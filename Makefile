@@ -7,7 +7,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 LDFLAGS = -s -w -X main.version=$(VERSION)
 TIME ?= 30s
 
-.PHONY: help bpf bpf-check bpf-packages build build-lab lab test test-quick test-kernel test-lab e2e e2e-build bench-quick bench-proxy fuzz golden lint fresh clean packages
+.PHONY: help bpf bpf-check bpf-packages build build-lab lab test test-quick test-kernel test-lab e2e e2e-build bench-quick bench-proxy bench-dns fuzz golden lint fresh clean packages
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -63,6 +63,11 @@ bench-quick: packages ## cold sync and +1 endpoint at 1k and 10k Services, nftab
 bench-proxy: packages build ## Fairway beside kube-proxy, every mode, up to 30k Services (root; an hour); BENCH="-sizes 1000 -modes nftables" or "-resume"
 	bench/kubeproxy/build.sh
 	$(GO) run ./bench/compare $(BENCH)
+
+bench-dns: build ## Fairway's DNS beside CoreDNS, NSD and Knot on loopback (minutes); BENCH="-services 1000,10000 -rounds 5"
+	@hack/packages.sh "dnsperf:the load" "nsd:a rival" "knot:a rival"
+	$(GO) -C bench/dns/coredns build -o $(CURDIR)/bin/bench-coredns .
+	$(GO) run ./bench/dns $(BENCH)
 
 fuzz: ## every fuzz target for TIME (30s) each
 	@for pkg in $$(grep -rl --include='*_test.go' 'func Fuzz' . --exclude-dir=lab | xargs -n1 dirname | sort -u); do \

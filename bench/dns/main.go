@@ -62,7 +62,7 @@ func main() {
 
 // measure starts every server on a cluster of n Services and puts the loads to them.
 func measure(ctx context.Context, o options, n int) error {
-	dir, err := os.MkdirTemp("", "fairway-bench-dns-")
+	dir, err := os.MkdirTemp("", "dns-bench-")
 	if err != nil {
 		return err
 	}

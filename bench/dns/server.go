@@ -54,9 +54,11 @@ func (st *stage) start(ctx context.Context, names []string) error {
 			return err
 		}
 		st.servers = append(st.servers, s)
+		began := time.Now()
 		if err := s.ready(ctx, fmt.Sprintf("svc-%06d.bench.svc.cluster.local.", st.cluster.n-1)); err != nil {
 			return err
 		}
+		fmt.Fprintf(os.Stderr, "%s answers after %.1f s, %.0f MB resident\n", name, time.Since(began).Seconds(), s.rss())
 	}
 	return nil
 }

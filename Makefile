@@ -6,8 +6,9 @@ GO ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS = -s -w -X main.version=$(VERSION)
 TIME ?= 30s
+IPVS ?= IPVS
 
-.PHONY: help bpf bpf-check bpf-packages build build-lab lab test test-quick test-kernel test-lab e2e e2e-build bench-quick bench-proxy bench-dns fuzz golden lint fresh clean packages
+.PHONY: help bpf bpf-check bpf-packages build build-lab lab test test-quick test-kernel test-ipvs test-lab e2e e2e-build bench-quick bench-proxy bench-dns fuzz golden lint fresh clean packages
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -25,7 +26,7 @@ lab: packages build-lab ## a cluster of three nodes with Fairway on each; then: 
 	echo "it was up already; for the Fairway just built: bin/fairway-lab kubectl -n fairway-system rollout restart ds/fairway"; \
 	else bin/fairway-lab up; fi
 
-test: packages test-quick test-lab ## everything: unit, stories, kernel (needs root), lab with real kubectl, a short e2e
+test: packages test-quick test-ipvs test-lab ## everything: unit, stories, kernel (needs root), lab with real kubectl, a short e2e
 
 test-quick: ## unit tests, stories and, as root, the kernel tests in network namespaces
 	@if [ $$(id -u) = 0 ]; then export FAIRWAY_REQUIRE_KERNEL=1; else echo "not root: kernel tests will be skipped"; fi; \
@@ -33,6 +34,11 @@ test-quick: ## unit tests, stories and, as root, the kernel tests in network nam
 
 test-kernel: packages ## only the tests that program a real kernel, in network namespaces
 	FAIRWAY_REQUIRE_KERNEL=1 $(GO) test -count=1 ./kernel/... ./loop/... ./announce/... ./test/kernel/...
+
+test-ipvs: packages ## IPVS mode on a real kernel that has it, in a small virtual machine (no KVM, no root needed)
+	@mkdir -p bin
+	$(GO) build -o bin/ ./hack/vm/vmexec ./hack/vm/vminit
+	FAIRWAY_REQUIRE_KERNEL=1 FAIRWAY_REQUIRE_IPVS=1 $(GO) test -count=1 -timeout 60m -exec $(CURDIR)/bin/vmexec -run $(IPVS) ./test/kernel
 
 test-lab: packages build-lab e2e-build ## the articles' stories with kubectl in a lab, and the short e2e stage, in both proxy modes
 	test/lab.sh
@@ -102,4 +108,7 @@ packages:
 	"netcat-openbsd:nc, what Kubernetes' e2e suite probes ports with" \
 	"iputils-ping:ping in the lab's images" \
 	"nginx-light:the web server of the lab's images" \
+	"ipset:the IPVS proxy mode, and its tests" \
+	"ipvsadm:comparing with IPVS itself in tests" \
+	"qemu-system-x86:the virtual machine of the IPVS tests, whose kernel is fetched once" \
 	"openssl:certificates in the lab's stories"

@@ -42,7 +42,7 @@ func (f *FakeIPVS) List(_ context.Context, v6 bool) (*ipvs.State, error) {
 	}
 	st := f.States[index(v6)]
 	out := &ipvs.State{V6: v6, Services: map[ipvs.ServiceKey]ipvs.ListedService{}, Sets: map[string]ipvs.ListedSet{},
-		Addrs: maps.Clone(st.Addrs), Rules: map[ipvs.Place][]string{}}
+		Addrs: maps.Clone(st.Addrs), Rules: map[ipvs.Place][]string{}, Leftovers: map[ipvs.Place][]string{}}
 	for k, s := range st.Services {
 		out.Services[k] = ipvs.ListedService{Options: s.Options, To: maps.Clone(s.To)}
 	}

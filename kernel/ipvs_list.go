@@ -3,6 +3,7 @@ package kernel
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -15,11 +16,11 @@ import (
 // List reads a family's virtual services, sets, addresses and rules.
 func (k *IPVS) List(ctx context.Context, v6 bool) (*ipvs.State, error) {
 	st := ipvs.NewState(v6)
-	if err := k.listServices(st); err != nil {
+	if err := k.listServices(st); err != nil && !(k.look && errors.Is(err, ErrNoIPVS)) {
 		return nil, err
 	}
 	sets, err := k.ipset(ctx, "", "save")
-	if err != nil {
+	if err != nil && !(k.look && errors.Is(err, ErrNoIPSet)) {
 		return nil, err
 	}
 	if err := st.ReadSets(sets); err != nil {

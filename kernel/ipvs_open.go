@@ -57,8 +57,13 @@ func OpenIPVS(ctx context.Context, netns int, variant Variant) (k *IPVS, problem
 func LookIPVS(ctx context.Context, netns int) *IPVS {
 	k := &IPVS{netns: netns, look: true}
 	for _, v6 := range []bool{false, true} {
-		if hands, err := IPTablesLeftovers(ctx, v6, netns); err == nil && len(hands) > 0 {
-			k.rules[index(v6)] = hands[0]
+		hands, err := IPTablesLeftovers(ctx, v6, netns)
+		for _, t := range hands {
+			save, saveErr := t.run(ctx, "", t.tools.save)
+			st := ipvs.NewState(v6)
+			if st.ReadRules(save); err == nil && saveErr == nil && len(st.Rules)+len(st.Leftovers) > 0 {
+				k.rules[index(v6)] = t
+			}
 		}
 	}
 	return k

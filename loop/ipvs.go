@@ -39,6 +39,7 @@ type IPVS struct {
 	families []*ipvsFamily
 	last     *ipvs.Program // as compiled, with what was refused
 	owners   atomic.Pointer[map[ipvs.ServiceKey]proxy.Key]
+	node     *kernel.IPVS // hand, where it is a real node's
 }
 
 // ipvsFamily remembers what one family holds.
@@ -55,8 +56,6 @@ type ipvsFamily struct {
 
 // IPVSOptions are the node's settings for IPVS mode, as kube-proxy has them.
 type IPVSOptions struct {
-	// Variant is the program called iptables to use.
-	Variant kernel.Variant
 	// StrictARP keeps the node from answering for the VIPs it holds.
 	StrictARP bool
 	// Exclude are ranges whose virtual services are others'.
@@ -80,25 +79,46 @@ func NewIPVS(hand ipvsHand, serves [2]bool) *IPVS {
 // OpenIPVS makes the backend for a network namespace (a descriptor, 0 for the current
 // one). What one family lacks is a Problem; the error is kernel.ErrNoIPVS and names all
 // that is missing.
-func OpenIPVS(ctx context.Context, netns int, node string, o IPVSOptions) (*IPVS, []model.Problem, error) {
-	hand, missing, err := kernel.OpenIPVS(ctx, netns, o.Variant)
+func OpenIPVS(ctx context.Context, netns int, node string, variant kernel.Variant) (*IPVS, []model.Problem, error) {
+	hand, missing, err := kernel.OpenIPVS(ctx, netns, variant)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := hand.Sysctls(o.StrictARP); err != nil {
+	if err := hand.Sysctls(false); err != nil {
 		return nil, nil, fmt.Errorf("IPVS mode: %w", err)
 	}
-	if o.TCPTimeout+o.TCPFinTimeout+o.UDPTimeout > 0 {
-		if err := hand.Timeouts(o.TCPTimeout, o.TCPFinTimeout, o.UDPTimeout); err != nil {
-			return nil, nil, err
-		}
-	}
-	hand.Exclude = o.Exclude
 	var problems []model.Problem
 	for v6, err := range missing {
 		problems = append(problems, nodeProblem(node, "FamilyNotServed", fmt.Sprintf("no Service rules for %s: %v", familyName(v6), err)))
 	}
-	return NewIPVS(hand, [2]bool{hand.Serves(false), hand.Serves(true)}), problems, nil
+	b := NewIPVS(hand, [2]bool{hand.Serves(false), hand.Serves(true)})
+	b.node = hand
+	return b, problems, nil
+}
+
+// Tune gives the node its settings, before the first Apply.
+func (b *IPVS) Tune(o IPVSOptions) error {
+	if b.node == nil {
+		return nil
+	}
+	b.node.Exclude = o.Exclude
+	if o.StrictARP {
+		if err := b.node.Sysctls(true); err != nil {
+			return fmt.Errorf("IPVS mode: strict ARP: %w", err)
+		}
+	}
+	if o.TCPTimeout+o.TCPFinTimeout+o.UDPTimeout == 0 {
+		return nil
+	}
+	return b.node.Timeouts(o.TCPTimeout, o.TCPFinTimeout, o.UDPTimeout)
+}
+
+// RemoveIPVS removes everything of this mode and of a kube-proxy in it. It makes and
+// loads nothing to find out.
+func RemoveIPVS(ctx context.Context, netns int) error {
+	hand := kernel.LookIPVS(ctx, netns)
+	defer hand.Close()
+	return NewIPVS(hand, [2]bool{true, true}).Cleanup(ctx)
 }
 
 // Mode is ipvs.

@@ -13,7 +13,7 @@ func TestConfigRefused(t *testing.T) {
 		"roles: []":                  "roles:",
 		"roles: [x]":                 "roles:",
 		"node: Bad_Name!":            "node:",
-		"proxy: {mode: ipvs}":        "proxy.mode:",
+		"proxy: {mode: ipx}":         "proxy.mode:",
 		"proxy: {masqueradeBit: 32}": "proxy.masqueradeBit:",
 		"proxy: {clusterCIDR: foo}":  "proxy.clusterCIDR:",
 		"proxy: {clusterCIDR: '10.0.0.0/8,11.0.0.0/16'}":        "proxy.clusterCIDR:",

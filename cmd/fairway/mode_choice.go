@@ -22,6 +22,9 @@ func (d *daemon) chooseMode(ctx context.Context, cfg config) (config, loop.Backe
 	p := cfg.raw.Proxy
 	b, problems, err := openMode(ctx, p.Mode, cfg.raw.Node)
 	if err == nil {
+		err = tune(b, cfg)
+	}
+	if err == nil {
 		d.note(problems...)
 		return cfg, b, nil
 	}
@@ -31,6 +34,9 @@ func (d *daemon) chooseMode(ctx context.Context, cfg config) (config, loop.Backe
 	next, dropped, err2 := fallback(cfg)
 	if err2 == nil {
 		b, problems, err2 = openMode(ctx, p.FallbackMode, cfg.raw.Node)
+	}
+	if err2 == nil {
+		err2 = tune(b, next)
 	}
 	if err2 != nil {
 		return cfg, nil, fmt.Errorf("proxy mode %s cannot run on this node: %w; nor can %s, the one to fall back to: %w", p.Mode, err, p.FallbackMode, err2)

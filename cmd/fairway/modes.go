@@ -58,6 +58,7 @@ func modes() []modeRoom {
 			absent: func(err error) bool { return errors.Is(err, kernel.ErrNoIPTables) },
 			remove: removeIPTables,
 		},
+		ipvsRoom(),
 		userspaceRoom(),
 		ebpfRoom(),
 	}

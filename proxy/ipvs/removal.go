@@ -1,6 +1,7 @@
 package ipvs
 
 import (
+	"maps"
 	"slices"
 	"strings"
 )
@@ -9,7 +10,11 @@ import (
 // listed: virtual services, addresses, rules, sets. The device is the caller's to
 // remove.
 func Removal(have *State) *Change {
-	c := &Change{V6: have.V6, Rules: restore(have.Rules, nil), UnbindAddrs: sortedAddrs(have.Addrs)}
+	rules := maps.Clone(have.Rules)
+	for at, list := range have.Leftovers {
+		rules[at] = slices.Concat(rules[at], list)
+	}
+	c := &Change{V6: have.V6, Rules: restore(rules, nil), UnbindAddrs: sortedAddrs(have.Addrs)}
 	for key := range have.Services {
 		if have.owns(key, markPrefix<<24, 0xff<<24) {
 			c.Removals = append(c.Removals, Op{Verb: DeleteService, Key: key})

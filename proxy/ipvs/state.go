@@ -17,6 +17,8 @@ type State struct {
 	// Rules are the rules' texts by table and chain: our chains whole, of the kernel's
 	// those that jump to ours.
 	Rules map[Place][]string
+	// Leftovers are chains of a kube-proxy in IPVS mode that have no use here, likewise.
+	Leftovers map[Place][]string
 }
 
 // Place is a chain of a table.
@@ -44,7 +46,7 @@ type ListedSet struct {
 // NewState is an empty one.
 func NewState(v6 bool) *State {
 	return &State{V6: v6, Services: map[ServiceKey]ListedService{}, Sets: map[string]ListedSet{},
-		Addrs: map[netip.Addr]bool{}, Rules: map[Place][]string{}}
+		Addrs: map[netip.Addr]bool{}, Rules: map[Place][]string{}, Leftovers: map[Place][]string{}}
 }
 
 // State writes a family out.
@@ -136,6 +138,11 @@ func skbmark(words []string) uint32 {
 	return 0
 }
 
+// leftover tells whether a chain is one of kube-proxy's IPVS mode alone.
+func leftover(chain string) bool {
+	return slices.Contains([]string{"KUBE-NODE-PORT", "KUBE-LOAD-BALANCER", "KUBE-SOURCE-RANGES-FIREWALL", "KUBE-FIRE-WALL"}, chain)
+}
+
 // ReadRules reads what iptables-save prints.
 func (st *State) ReadRules(save string) {
 	table := ""
@@ -143,25 +150,42 @@ func (st *State) ReadRules(save string) {
 		switch {
 		case strings.HasPrefix(line, "*"):
 			table = line[1:]
-		case strings.HasPrefix(line, ":"+chainPrefix):
+		case strings.HasPrefix(line, ":"):
 			name, _, _ := strings.Cut(line[1:], " ")
-			st.Rules[Place{table, name}] = nil
+			if m := st.listOf(name); m != nil {
+				m[Place{table, name}] = nil
+			}
 		case strings.HasPrefix(line, "-A "):
 			chain, rule, _ := strings.Cut(line[3:], " ")
-			if strings.HasPrefix(chain, chainPrefix) || strings.Contains(rule, "-j "+chainPrefix) {
-				at := Place{table, chain}
-				st.Rules[at] = append(st.Rules[at], rule)
+			_, target, _ := strings.Cut(rule, "-j ")
+			target, _, _ = strings.Cut(target, " ")
+			for _, name := range []string{chain, target} {
+				if m := st.listOf(name); m != nil {
+					m[Place{table, chain}] = append(m[Place{table, chain}], rule)
+					break
+				}
 			}
 		}
 	}
 }
 
-// Empty tells whether nothing of ours is there.
-func (st *State) Empty() bool {
-	return len(st.Services)+len(st.Sets)+len(st.Addrs)+len(st.Rules) == 0
+// listOf is where a chain and jumps to it are kept, nil for others'.
+func (st *State) listOf(chain string) map[Place][]string {
+	switch {
+	case strings.HasPrefix(chain, chainPrefix):
+		return st.Rules
+	case leftover(chain):
+		return st.Leftovers
+	}
+	return nil
 }
 
-func (p Place) ours() bool { return strings.HasPrefix(p.Chain, chainPrefix) }
+// Empty tells whether nothing of ours is there.
+func (st *State) Empty() bool {
+	return len(st.Services)+len(st.Sets)+len(st.Addrs)+len(st.Rules)+len(st.Leftovers) == 0
+}
+
+func (p Place) ours() bool { return strings.HasPrefix(p.Chain, chainPrefix) || leftover(p.Chain) }
 
 func (p Place) compare(o Place) int {
 	if p.Table != o.Table {

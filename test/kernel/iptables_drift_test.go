@@ -186,45 +186,47 @@ func TestIPTablesNoGap(t *testing.T) {
 // TestStaleFlowMoves: a UDP client that keeps its socket moves to the endpoint that is
 // left once its own is gone, and one that began before there was any finds the first.
 func TestStaleFlowMoves(t *testing.T) {
-	eachVariant(t, func(t *testing.T, m mode, _ string) {
-		s, plan, lab := mixed(t, m)
-		b := m.open(t, lab.Node)
-		vip := plan.Ports[slices.IndexFunc(plan.Ports, func(sp *proxy.ServicePort) bool { return sp.Proto == packet.UDP && len(sp.Cluster) > 1 })]
-		name := vip.Service.Name
-		first, last := vip.Cluster[0].Addr.Addr().String(), vip.Cluster[1].Addr.Addr().String()
-		var now *proxy.Plan
-		change := func(addrs ...string) {
-			next := planWith(s, name, addrs)
-			apply(t, b, next)
-			err := lab.Node.Do(func() error {
-				_, err := kernel.DeleteFlows(context.Background(), proxy.StaleFlows(now, next))
-				return err
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			now = next
-		}
-		change()
-		var conn net.Conn
-		to := netip.AddrPortFrom(vip.ClusterIP, vip.Port)
-		if err := lab.Clients.Do(func() (err error) {
-			conn, err = net.Dial("udp", to.String())
+	eachVariant(t, func(t *testing.T, m mode, _ string) { staleFlowMoves(t, m) })
+}
+
+func staleFlowMoves(t *testing.T, m mode) {
+	s, plan, lab := mixed(t, m)
+	b := m.open(t, lab.Node)
+	vip := plan.Ports[slices.IndexFunc(plan.Ports, func(sp *proxy.ServicePort) bool { return sp.Proto == packet.UDP && len(sp.Cluster) > 1 })]
+	name := vip.Service.Name
+	first, last := vip.Cluster[0].Addr.Addr().String(), vip.Cluster[1].Addr.Addr().String()
+	var now *proxy.Plan
+	change := func(addrs ...string) {
+		next := planWith(s, name, addrs)
+		apply(t, b, next)
+		err := lab.Node.Do(func() error {
+			_, err := kernel.DeleteFlows(context.Background(), proxy.StaleFlows(now, next))
 			return err
-		}); err != nil {
+		})
+		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Close()
-		if got := ask(conn); got != "" {
-			t.Errorf("without endpoints %q answered", got)
+		now = next
+	}
+	change()
+	var conn net.Conn
+	to := netip.AddrPortFrom(vip.ClusterIP, vip.Port)
+	if err := lab.Clients.Do(func() (err error) {
+		conn, err = net.Dial("udp", to.String())
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if got := ask(conn); got != "" {
+		t.Errorf("without endpoints %q answered", got)
+	}
+	for _, want := range []string{first, last, first} {
+		change(want)
+		if got := ask(conn); !strings.HasPrefix(got, want+":") {
+			t.Errorf("answered %q, want from %s", got, want)
 		}
-		for _, want := range []string{first, last, first} {
-			change(want)
-			if got := ask(conn); !strings.HasPrefix(got, want+":") {
-				t.Errorf("answered %q, want from %s", got, want)
-			}
-		}
-	})
+	}
 }
 
 // ask sends one datagram, again after an error of the one before, and returns the

@@ -64,7 +64,7 @@ func ipvsMode() mode {
 		settings: func(c *proxy.Config) { *c = c.WithMode(proxy.IPVS) },
 		open: func(t *testing.T, node *netlab.Host) loop.Backend {
 			t.Helper()
-			b, problems, err := loop.OpenIPVS(context.Background(), node.NS(), "node1", loop.IPVSOptions{})
+			b, problems, err := loop.OpenIPVS(context.Background(), node.NS(), "node1", kernel.AnyVariant)
 			if err != nil || len(problems) > 0 {
 				t.Fatalf("open: %v %v", err, problems)
 			}

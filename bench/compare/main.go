@@ -79,6 +79,12 @@ func run(ctx context.Context) error {
 		if err := f.prepare(); err != nil {
 			return err
 		}
+		c, err := enterClients(f.groups)
+		if err != nil {
+			return err
+		}
+		defer c.leave()
+		f.clients = c.dir
 		if err := f.measure(ctx, work); err != nil {
 			return err
 		}

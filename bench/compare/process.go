@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,17 +37,33 @@ func groups() (string, error) {
 }
 
 // sweep ends what a killed run of this benchmark left behind: processes in its control
-// groups, and the groups.
+// groups, the groups, its mounts and files.
 func sweep(root string) {
-	dirs, _ := filepath.Glob(filepath.Join(root, groupPrefix+"*"))
-	for _, dir := range dirs {
-		owner, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), groupPrefix), "-")
-		if _, err := os.Stat("/proc/" + owner); err == nil {
-			continue // another run is at work
-		}
+	for _, dir := range abandoned(filepath.Join(root, groupPrefix+"*")) {
 		_ = os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0)
+		threads, _ := filepath.Glob(filepath.Join(dir, "node-*"))
+		for _, t := range threads {
+			removeGroup(t, time.Second)
+		}
 		removeGroup(dir, 5*time.Second)
 	}
+	for _, dir := range abandoned(filepath.Join(os.TempDir(), groupPrefix+"*")) {
+		mounts, _ := filepath.Glob(filepath.Join(dir, "*", "bpf"))
+		for _, m := range mounts {
+			_ = unix.Unmount(m, 0)
+		}
+		_ = os.RemoveAll(dir)
+	}
+}
+
+// abandoned are the directories of a pattern whose run, named in theirs, is over.
+func abandoned(pattern string) []string {
+	dirs, _ := filepath.Glob(pattern)
+	return slices.DeleteFunc(dirs, func(dir string) bool {
+		owner, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), groupPrefix), "-")
+		_, err := os.Stat("/proc/" + owner)
+		return err == nil
+	})
 }
 
 func removeGroup(dir string, patience time.Duration) {
@@ -69,9 +86,9 @@ type process struct {
 	resident int64 // bytes, seen last
 }
 
-// spawn starts a program in a namespace and in a fresh control group. Its output goes to
-// a file named in errors.
-func spawn(h *netlab.Host, root, log string, argv, env []string) (*process, error) {
+// spawn starts a program in a namespace and in a fresh control group, after enter (nil is
+// none) has run on the thread it comes from. Its output goes to a file named in errors.
+func spawn(h *netlab.Host, enter func() error, root, log string, argv, env []string) (*process, error) {
 	p := &process{log: log, done: make(chan struct{})}
 	var err error
 	if p.group, err = os.MkdirTemp(root, fmt.Sprintf("%s%d-", groupPrefix, os.Getpid())); err != nil {
@@ -90,8 +107,16 @@ func spawn(h *netlab.Host, root, log string, argv, env []string) (*process, erro
 	p.cmd = exec.Command(argv[0], argv[1:]...)
 	p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = env, out, out
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd()), Setpgid: true}
-	p.started = time.Now()
-	if err := h.Do(p.cmd.Start); err != nil {
+	err = h.Do(func() error {
+		if enter != nil {
+			if err := enter(); err != nil {
+				return err
+			}
+		}
+		p.started = time.Now()
+		return p.cmd.Start()
+	})
+	if err != nil {
 		removeGroup(p.group, 0)
 		return nil, fmt.Errorf("%s: %w", argv[0], err)
 	}

@@ -24,6 +24,7 @@ type options struct {
 	limit     time.Duration
 	measures  []string
 	groups    string // where control groups are made
+	clients   string // the one this process is in
 }
 
 func (o options) wants(measure string) bool { return slices.Contains(o.measures, measure) }
@@ -54,7 +55,7 @@ func (s *session) record(measure string, round int, value float64) {
 
 // run measures everything. Rows recorded before an error are kept.
 func (s *session) run(ctx context.Context) (err error) {
-	if s.dir, err = os.MkdirTemp("", "fairway-bench-"); err != nil {
+	if s.dir, err = os.MkdirTemp("", fmt.Sprintf("%s%d-", groupPrefix, os.Getpid())); err != nil {
 		return err
 	}
 	defer os.RemoveAll(s.dir)
@@ -96,7 +97,16 @@ func (s *session) start(st *stage, name string) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	return spawn(st.lab.Node, s.groups, filepath.Join(dir, "log"), argv, env)
+	var enter func() error
+	if s.mode.asks == "ebpf" {
+		if st.room == nil {
+			if st.room, err = newRoom(st, s.clients, dir); err != nil {
+				return nil, err
+			}
+		}
+		enter = st.room.enter
+	}
+	return spawn(st.lab.Node, enter, s.groups, filepath.Join(dir, "log"), argv, env)
 }
 
 const (

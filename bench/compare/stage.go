@@ -22,6 +22,7 @@ type stage struct {
 	url      string
 	backend  *backend
 	dial     *dialer
+	room     *room // of eBPF mode, else nil
 	services int
 }
 
@@ -145,4 +146,7 @@ func (s *stage) close() {
 		s.backend.close()
 	}
 	s.lab.Close()
+	if s.room != nil {
+		s.room.close()
+	}
 }

@@ -11,6 +11,9 @@ import (
 // steps changes one thing at a time. Between two changes the proxy comes to rest, so
 // that none waits for the pause a proxy makes after the one before.
 func (s *session) steps(ctx context.Context) error {
+	if _, err := s.proc.rest(ctx, calm, restless); err != nil {
+		return err
+	}
 	for round := range s.rounds {
 		i := (s.services/2 + round) % s.services
 		err := s.step(ctx, round, report.Endpoint, report.EndpointCPU, func() (func() (time.Time, error), error) {
@@ -50,10 +53,7 @@ func (s *session) steps(ctx context.Context) error {
 
 // step makes a change, waits until it is in force and then until the proxy is at rest.
 func (s *session) step(ctx context.Context, round int, took, cpu string, change func() (func() (time.Time, error), error)) error {
-	before, err := s.proc.rest(ctx, calm, restless)
-	if err != nil {
-		return err
-	}
+	before := s.proc.cpu()
 	start := time.Now()
 	wait, err := change()
 	if err != nil {

@@ -78,7 +78,7 @@ func Table(rows Rows) string {
 		fmt.Fprintln(w)
 	})
 	_ = w.Flush()
-	b.WriteString("\nConnecting. p50 of TCP connects to random Services; ratios are of rounds, each with direct connections (no netfilter) and the same mode with 1 Service; CPU of client, server, kernel and proxy.\n")
+	b.WriteString("\nConnecting. p50 of TCP connects to random Services; ratios are of rounds, each with direct connections (no netfilter) and the same mode with 1 Service; CPU of client, server, kernel and proxy. In mode userspace the proxy itself answers the connect.\n")
 	w = tabwriter.NewWriter(&b, 2, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "Services\tproxy\tconnect p50\tto direct\tto 1 Service\tCPU of 10,000\tto direct\tdials failed in a full resync\tnot answering\t")
 	rows.each(func(c contestant, n int) {

@@ -281,11 +281,7 @@ func (l *Loop) config(snap *model.Snapshot) proxy.Config {
 			c.Detector.CIDRs = n.PodCIDRs
 		}
 	}
-	if l.BindAddr.IsValid() {
-		others := slices.DeleteFunc(slices.Clone(c.NodeIPs), func(a netip.Addr) bool { return a == l.BindAddr })
-		c.NodeIPs = append([]netip.Addr{l.BindAddr}, others...)
-	}
-	c.NodePortAddresses = withPrimary(c.NodePortAddresses, c.NodeIPs)
+	c = OwnAddrs(c, l.BindAddr)
 	if l.LocalAddrs != nil {
 		addrs, err := l.LocalAddrs()
 		if err != nil {
@@ -293,6 +289,17 @@ func (l *Loop) config(snap *model.Snapshot) proxy.Config {
 		}
 		c.LocalAddrs = addrs
 	}
+	return c
+}
+
+// OwnAddrs puts the address bound to, if any, in front of the node's others, and writes the
+// word primary of the NodePort addresses out where it stands beside CIDRs.
+func OwnAddrs(c proxy.Config, bind netip.Addr) proxy.Config {
+	if bind.IsValid() {
+		others := slices.DeleteFunc(slices.Clone(c.NodeIPs), func(a netip.Addr) bool { return a == bind })
+		c.NodeIPs = append([]netip.Addr{bind}, others...)
+	}
+	c.NodePortAddresses = withPrimary(c.NodePortAddresses, c.NodeIPs)
 	return c
 }
 

@@ -15,6 +15,7 @@ import (
 	"fairway/kernel"
 	"fairway/kube"
 	"fairway/lb"
+	"fairway/loop"
 	"fairway/model"
 	"fairway/proxy"
 
@@ -135,6 +136,7 @@ func (cl *cluster) planFor(node string) error {
 	} else if node != "" && len(cl.snap.Nodes) > 0 {
 		return fmt.Errorf("node %s: no such Node among the objects", node)
 	}
+	cfg = loop.OwnAddrs(cfg, cl.config.bindAddress)
 	cfg.LocalAddrs = append(slices.Clone(cfg.NodeIPs), netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback())
 	plan, problems := proxy.New(nil, cl.snap, cfg)
 	cl.plan = plan

@@ -2,7 +2,6 @@ package manifests
 
 import (
 	"net/netip"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -16,12 +15,11 @@ func TestFallback(t *testing.T) {
 	m := newMachine(t)
 	m.write("a.yaml", service("web", "10.96.0.80", "TCP", 80, 30080, 8080, podA.Addr()))
 	m.config = "roles: [proxy]\n"
-	m.env = []string{"PATH=/nowhere"}
+	m.env = []string{"env", "PATH=/nowhere"}
 	m.writeConfig()
 	var out []byte
 	err := m.lab.Node.Do(func() (err error) {
-		cmd := exec.Command(m.bin, "run", "--config", m.configFile(), "--manifests", m.dir, "--node", "node1", "--proxy-mode", "iptables")
-		cmd.Env = m.env
+		cmd := m.at(append(m.env, m.bin, "run", "--config", m.configFile(), "--manifests", m.dir, "--node", "node1", "--proxy-mode", "iptables")...)
 		out, err = cmd.CombinedOutput()
 		return err
 	})

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -82,7 +83,8 @@ type machine struct {
 	home string
 	// config is added to the program's configuration file; whole, if any, is all of it.
 	config, whole string
-	env           []string // of the program, in place of this process's
+	env           []string // a command in front of the program's
+	cgroup        string
 	cmd           *exec.Cmd
 	log           bytes.Buffer
 }
@@ -124,7 +126,7 @@ func newMachine(t *testing.T) *machine {
 	}
 	t.Cleanup(lab.Close)
 	m.lab = lab
-	t.Cleanup(func() { lab.Node.Do(forgetSettings) })
+	m.ownPlaces()
 	for _, a := range []netip.AddrPort{podA, podB} {
 		if err := lab.Serve(packet.TCP, a); err != nil {
 			t.Fatal(err)
@@ -133,19 +135,36 @@ func newMachine(t *testing.T) *machine {
 	return m
 }
 
-// forgetSettings takes away the note of what the kernel's settings were, which is kept for
-// a cleanup that may never come here.
-func forgetSettings() error {
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-	if err != nil {
-		return err
+// ownPlaces gives the machine what of the file system is to be its own: the notes of what
+// settings were, pinned BPF objects, and the cgroup its processes are in, without which
+// the eBPF mode would take the sockets of everybody here for the node's.
+func (m *machine) ownPlaces() {
+	m.t.Helper()
+	for _, dir := range []string{"run/cgroup", "bpf"} {
+		if err := os.MkdirAll(filepath.Join(m.home, dir), 0o755); err != nil {
+			m.t.Fatal(err)
+		}
 	}
-	defer unix.Close(fd)
-	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
-	if err != nil {
-		return err
+	if err := os.MkdirAll("/run/fairway", 0o755); err != nil { // to mount on
+		m.t.Fatal(err)
 	}
-	return os.Remove(fmt.Sprintf("/run/fairway/settings-%d.json", cookie))
+	bpf := filepath.Join(m.home, "bpf")
+	if err := unix.Mount("bpf", bpf, "bpf", 0, ""); err != nil {
+		m.t.Fatalf("mount a file system of type bpf: %v", err)
+	}
+	m.t.Cleanup(func() { unix.Unmount(bpf, unix.MNT_DETACH) })
+	cgroup, err := netlab.NewCgroup()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.t.Cleanup(func() { cgroup.Close() })
+	m.cgroup, m.lab.Node.Cgroup = cgroup.Dir, cgroup
+}
+
+// at is a command line for the machine: one that sees its places.
+func (m *machine) at(args ...string) *exec.Cmd {
+	const mounts = `mount --bind "$1/run" /run/fairway && mount --bind "$2" /run/fairway/cgroup && mount --bind "$1/bpf" /sys/fs/bpf && shift 2 && exec "$@"`
+	return exec.Command("unshare", append([]string{"--mount", "--propagation", "private", "sh", "-c", mounts, "sh", m.home, m.cgroup}, args...)...)
 }
 
 func (m *machine) write(name, text string) {
@@ -174,10 +193,7 @@ func (m *machine) start(mode string, flags ...string) {
 	if mode != "" {
 		args = append(args, "--proxy-mode", mode)
 	}
-	m.cmd = exec.Command(m.bin, append(args, flags...)...)
-	if m.env != nil {
-		m.cmd.Env = m.env
-	}
+	m.cmd = m.at(slices.Concat(m.env, []string{m.bin}, args, flags)...)
 	m.cmd.Stdout, m.cmd.Stderr = &m.log, &m.log
 	// The children of a thread are born in its namespace.
 	if err := m.lab.Node.Do(m.cmd.Start); err != nil {
@@ -224,7 +240,7 @@ func (m *machine) run(match string, args ...string) {
 	var out []byte
 	for range 50 {
 		m.lab.Node.Do(func() error {
-			out, _ = exec.Command(args[0], args[1:]...).CombinedOutput()
+			out, _ = m.at(args...).CombinedOutput()
 			return nil
 		})
 		if re.Match(out) {

@@ -22,8 +22,12 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// modes are those whose rules this machine's kernel can hold.
-func modes() []string { return []string{"nftables", "iptables"} }
+// modes are those whose rules go on in the kernel without the program; IPVS mode needs
+// another kernel than the build machine's.
+func modes() []string { return []string{"nftables", "iptables", "ebpf"} }
+
+// allModes has the one with none as well.
+func allModes() []string { return append(modes(), "userspace") }
 
 // service writes a Service with its endpoints, all of one target port.
 func service(name, vip string, proto string, port, nodePort, target int, endpoints ...netip.Addr) string {

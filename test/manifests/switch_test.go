@@ -20,24 +20,32 @@ import (
 
 // traces are what tells that a mode's rules are in the kernel.
 func traces() map[string]string {
-	return map[string]string{"nftables": "fairway", "iptables": "KUBE-SVC-"}
+	return map[string]string{"nftables": "table ip fairway {", "iptables": "KUBE-SVC-", "userspace": "fairway-userspace", "ebpf": "pinned "}
 }
 
-// rules is everything in the kernel's tables, of the namespace it runs in.
-func rules() string {
+// rules is everything in the kernel's tables of the namespace it runs in, and what is
+// pinned.
+func (m *machine) rules() string {
 	var all strings.Builder
 	for _, args := range [][]string{{"nft", "list", "ruleset"}, {"iptables-legacy-save"}, {"ip6tables-legacy-save"}} {
 		out, _ := exec.Command(args[0], args[1:]...).CombinedOutput()
 		all.Write(out)
 	}
+	root := filepath.Join(m.home, "bpf")
+	filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		if err == nil && path != root && !strings.HasSuffix(path, ".debug") { // the file system's own
+			fmt.Fprintln(&all, "pinned", strings.TrimPrefix(path, root))
+		}
+		return nil
+	})
 	return all.String()
 }
 
 // TestSwitch: from each mode to each other one, with the old one killed, no connection
 // fails, and the old one's rules are gone once the new one's are there.
 func TestSwitch(t *testing.T) {
-	for _, from := range modes() {
-		for _, to := range modes() {
+	for _, from := range allModes() {
+		for _, to := range allModes() {
 			if from != to {
 				t.Run(from+"-"+to, func(t *testing.T) { switchStory(t, from, to) })
 			}
@@ -68,6 +76,9 @@ func switchStory(t *testing.T, from, to string) {
 	cancel()
 	clients.Wait()
 	m.reachesOne(nodePort)
+	if from == "userspace" { // it is the process itself that forwards: until the next one does, nobody does
+		return
+	}
 	if s.failures.Load() > 0 || s.dials.Load() < 20 {
 		t.Errorf("%d of %d connections failed, first: %v", s.failures.Load(), s.dials.Load(), s.first)
 	}
@@ -78,7 +89,7 @@ func (m *machine) gone(mode string) {
 	m.t.Helper()
 	var last string
 	for range 100 {
-		m.lab.Node.Do(func() error { last = rules(); return nil })
+		m.lab.Node.Do(func() error { last = m.rules(); return nil })
 		if !strings.Contains(last, traces()[mode]) {
 			return
 		}
@@ -89,7 +100,7 @@ func (m *machine) gone(mode string) {
 
 // TestCleanupAsBefore: after cleanup the node is as it was before the first start.
 func TestCleanupAsBefore(t *testing.T) {
-	for _, mode := range modes() {
+	for _, mode := range allModes() {
 		t.Run(mode, func(t *testing.T) {
 			m := newMachine(t)
 			m.write("a.yaml", service("web", "10.96.0.80", "TCP", 80, 30080, 8080, podA.Addr()))
@@ -115,7 +126,7 @@ func (m *machine) state() []string {
 	m.t.Helper()
 	var out []string
 	err := m.lab.Node.Do(func() error {
-		out = []string{rules(), settings()}
+		out = []string{m.rules(), settings()}
 		for _, args := range [][]string{{"ip", "-o", "addr"}, {"ip", "-o", "link"}, {"ip", "rule"}, {"ip", "route", "show", "table", "all"}} {
 			text, err := exec.Command(args[0], args[1:]...).CombinedOutput()
 			if err != nil {
@@ -170,11 +181,11 @@ done`
 	m.gone("iptables")
 	for range 50 {
 		var all string
-		m.lab.Node.Do(func() error { all = rules(); return nil })
+		m.lab.Node.Do(func() error { all = m.rules(); return nil })
 		if !strings.Contains(all, "kube-proxy {") && !strings.Contains(all, "KUBE-") && strings.Count(all, "OTHERS") >= 2 && strings.Contains(all, "table ip somebody") {
 			return
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	m.lab.Node.Do(func() error { t.Errorf("left of kube-proxy, or taken from others:\n%s", rules()); return nil })
+	m.lab.Node.Do(func() error { t.Errorf("left of kube-proxy, or taken from others:\n%s", m.rules()); return nil })
 }

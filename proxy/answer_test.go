@@ -90,6 +90,7 @@ func TestSettings(t *testing.T) {
 		{prefix, "tcp fd00:244:1::9 > [fd00:96::10]:80 in veth12", kept6},
 		{prefix, "tcp 10.244.1.9 > 10.96.0.10:80 in eth0", masq},
 		{noName, "tcp 203.0.113.2 > 10.96.0.10:80 in eth0", kept},
+		{noName, "tcp 203.0.113.2 > 172.30.0.11:30011", here},
 		{none, "tcp 203.0.113.2 > 10.96.0.10:80", kept},
 		{none, "tcp 172.30.0.11 > 10.96.0.10:80 local", kept},
 		{all, "tcp 10.244.1.9 > 10.96.0.10:80", masq},
@@ -146,6 +147,9 @@ func TestSettings(t *testing.T) {
 // them anew; what prev knew is not carried over.
 func TestNodeChanges(t *testing.T) {
 	s := story.Load(t, "testdata/topology.txtar")
+	outer := story.Load(t, "testdata/external-local.txtar")
+	s.Objects.Services = append(s.Objects.Services, outer.Objects.Services[0])
+	s.Objects.EndpointSlices = append(s.Objects.EndpointSlices, outer.Objects.EndpointSlices[0])
 	node := func(zone string) *model.Snapshot {
 		o := s.Objects
 		o.Nodes = []*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "node1", Labels: map[string]string{corev1.LabelTopologyZone: zone}}}}
@@ -165,6 +169,9 @@ func TestNodeChanges(t *testing.T) {
 		"no zone": func(prev *proxy.Plan) *proxy.Plan { return plan(prev, node(""), keep) },
 		"other node": func(prev *proxy.Plan) *proxy.Plan {
 			return plan(prev, node("a"), func(c *proxy.Config) { c.Node = "node2" })
+		},
+		"no externals": func(prev *proxy.Plan) *proxy.Plan {
+			return plan(prev, node("a"), func(c *proxy.Config) { c.NoExternalIPs = true })
 		},
 		"named": func(prev *proxy.Plan) *proxy.Plan {
 			return plan(prev, node("a"), func(c *proxy.Config) { c.ProxyName = "mesh" })

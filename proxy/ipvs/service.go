@@ -101,7 +101,7 @@ func (s settings) services(p *part) []Service {
 	})
 	if p.mark != 0 {
 		for _, m := range []uint32{p.mark, p.mark | s.mark} {
-			out = append(out, Service{ServiceKey{Mark: m, V6: s.v6}, o, all, sp})
+			out = append(out, Service{ServiceKey{Mark: m, V6: s.v6}, o.ofMark(), all, sp})
 		}
 	}
 	return out
@@ -125,6 +125,16 @@ func options(sp *proxy.ServicePort) Options {
 		o.Persist = max(1, uint32(sp.Affinity/time.Second))
 	}
 	return o
+}
+
+// ofMark is the options for a service of a mark. With -p the kernel sends to the port the
+// packet came with, whatever the destination's is (ip_vs_sched_persist: a mark has no
+// port to compare), so there a client keeps its destination by a hash of its address.
+func (o Options) ofMark() Options {
+	if o.Persist == 0 {
+		return o
+	}
+	return Options{Scheduler: string(proxy.SourceHash), Fallback: true}
 }
 
 // Graceful tells whether connections outlive the destination that is taken out: its

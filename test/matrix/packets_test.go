@@ -25,14 +25,16 @@ func TestPackets(t *testing.T) {
 		}
 		t.Skip(err)
 	}
-	strength := 3
+	var rows [][]int
 	switch {
 	case os.Getenv("FAIRWAY_MATRIX") == "all":
-		strength = 4
+		rows = cover(sizes(), 4, sendable)
 	case testing.Short():
-		strength = 2
+		rows = cover(sizes(), 2, fewNodes)
+	default:
+		rows = cover(sizes(), 3, sendable)
 	}
-	groups := byNode(rowsOf(cover(sizes(), strength, sendable)))
+	groups := byNode(rowsOf(rows))
 	for _, m := range modes() {
 		if m.open == nil {
 			continue
@@ -175,7 +177,7 @@ func serve(t *testing.T, lab *netlab.Lab, plan *proxy.Plan) {
 // the wire.
 func TestNodesDiffer(t *testing.T) {
 	var all strings.Builder
-	for _, g := range byNode(rowsOf(cover(sizes(), 2, sendable))) {
+	for _, g := range byNode(rowsOf(cover(sizes(), 2, fewNodes))) {
 		all.WriteString(g.node.String() + "\n")
 	}
 	for _, words := range []string{detects, nodePorts} {

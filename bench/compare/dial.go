@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -92,6 +93,10 @@ type sighting struct {
 func serve(h *netlab.Host) (*backend, error) {
 	b := &backend{done: make(chan struct{})}
 	err := h.Do(func() (err error) {
+		// On a busy machine the server's thread may have to wait for a while.
+		if err := os.WriteFile("/proc/sys/net/core/somaxconn", []byte("65535"), 0); err != nil {
+			return err
+		}
 		if b.fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
 			return err
 		}
@@ -101,7 +106,7 @@ func serve(h *netlab.Host) (*backend, error) {
 		if err = unix.Bind(b.fd, &unix.SockaddrInet4{Port: targetPort}); err != nil {
 			return err
 		}
-		return unix.Listen(b.fd, 4096)
+		return unix.Listen(b.fd, 65535)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)

@@ -40,6 +40,7 @@ const (
 	Connect     = "connect"                        // p50 of a round
 	Direct      = "connect, direct"                // the same round, no proxy and no netfilter
 	One         = "connect, 1 Service"             // the same round, the same mode with 1 Service
+	Lost        = "connects failed"                // of a round, in any number of Services
 	ConnectCPU  = "10,000 dials, processor"        // client, server, kernel and proxy
 	DirectCPU   = "10,000 dials, processor direct" //
 	Complete    = "complete"                       // everything asked for was measured; the value is 1

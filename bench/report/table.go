@@ -80,13 +80,13 @@ func Table(rows Rows) string {
 	_ = w.Flush()
 	b.WriteString("\nConnecting. p50 of TCP connects to random Services; ratios are of rounds, each with direct connections (no netfilter) and the same mode with 1 Service; CPU of client, server, kernel and proxy. In mode userspace the proxy itself answers the connect.\n")
 	w = tabwriter.NewWriter(&b, 2, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "Services\tproxy\tconnect p50\tto direct\tto 1 Service\tCPU of 10,000\tto direct\tdials failed in a full resync\tnot answering\t")
+	fmt.Fprintln(w, "Services\tproxy\tconnect p50\tto direct\tto 1 Service\tfailed\tCPU of 10,000\tto direct\tdials failed in a full resync\tnot answering\t")
 	rows.each(func(c contestant, n int) {
 		if len(rows.Values(c.program, c.mode, n, Cold)) == 0 {
 			return
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s of %s\t%s\t\n", n, c, rows.cell(c, n, Connect, micros),
-			rows.ratio(c, n, Connect, Direct), rows.ratio(c, n, Connect, One), rows.cell(c, n, ConnectCPU, seconds),
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s of %s\t%s\t\n", n, c, rows.cell(c, n, Connect, micros),
+			rows.ratio(c, n, Connect, Direct), rows.ratio(c, n, Connect, One), rows.sum(c, n, Lost), rows.cell(c, n, ConnectCPU, seconds),
 			rows.ratio(c, n, ConnectCPU, DirectCPU), rows.cell(c, n, Failed, count), rows.cell(c, n, Dials, count), rows.cell(c, n, Broken, count))
 	})
 	_ = w.Flush()
@@ -110,6 +110,18 @@ func (rows Rows) cell(c contestant, services int, measure string, write func(flo
 		return "-"
 	}
 	return write(v)
+}
+
+func (rows Rows) sum(c contestant, services int, measure string) string {
+	all := rows.Values(c.program, c.mode, services, measure)
+	if len(all) == 0 {
+		return "-"
+	}
+	sum := 0.0
+	for _, v := range all {
+		sum += v
+	}
+	return count(sum)
 }
 
 func (rows Rows) ratio(c contestant, services int, measure, by string) string {

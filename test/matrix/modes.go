@@ -71,7 +71,7 @@ func modes() []mode {
 			name: "ipvs", proxy: proxy.IPVS,
 			rules: func(p *proxy.Plan) trace.Rules { return ipvs.Compile(nil, p) },
 			open: func(ctx context.Context, lab *netlab.Lab) (loop.Backend, func(), error) {
-				b, problems, err := loop.OpenIPVS(ctx, lab.Node.NS(), nodeName, loop.IPVSOptions{})
+				b, problems, err := loop.OpenIPVS(ctx, lab.Node.NS(), nodeName, kernel.AnyVariant)
 				return b, func() {}, all(problems, err)
 			},
 			missing: noIPVS,

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"fairway/kernel"
+	"fairway/model"
 	"fairway/proxy"
 	"fairway/proxy/iptables"
 	"fairway/test/story"
@@ -86,7 +87,7 @@ func load(t *testing.T, k *kernel.IPTables, want *iptables.Program, v6 bool) *ip
 	if err != nil {
 		t.Fatal(err)
 	}
-	for input := range iptables.Diff(have, want, v6).Batches(2) {
+	for input := range iptables.Diff(have, want, v6).Batches(2, model.Name{}) {
 		if err := k.Restore(ctx, input); err != nil {
 			t.Fatalf("%v\n%s", err, input)
 		}

@@ -256,7 +256,7 @@ func (f *iptablesFamily) write(ctx context.Context, want *iptables.Program) erro
 	f.have = nil
 	if !c.Empty() {
 		f.counts.last = map[string]int{}
-		for input := range c.Batches(f.hand.Batch()) {
+		for input := range c.Batches(f.hand.Batch(), model.Name{Namespace: "default", Name: "kubernetes"}) {
 			if err := f.hand.Restore(ctx, input); err != nil {
 				return err
 			}

@@ -123,8 +123,19 @@ func (p *Plan) atSocket(sp *ServicePort, pkt packet.Packet) bool {
 	return pkt.OnNode && pkt.Proto == packet.TCP && !ranges
 }
 
+// guardsLoopback tells whether rules drop what others send to loopback: in iptables mode
+// they do where NodePorts answer there, for which the kernel has to route it
+// (CVE-2020-8558).
+func (p *Plan) guardsLoopback(pkt packet.Packet) bool {
+	return p.Config.Mode == IPTables && p.Config.LocalhostNodePorts && p.NodePortOn(netip.AddrFrom4([4]byte{127, 0, 0, 1})) &&
+		pkt.Dst.Addr().IsLoopback() && pkt.Dst.Addr().Is4() && !pkt.Local && !pkt.Src.IsLoopback()
+}
+
 func (p *Plan) answerUnknown(pkt packet.Packet) packet.Verdict {
 	dst := pkt.Dst.Addr()
+	if p.guardsLoopback(pkt) {
+		return drop("loopback", "only the node itself may send to "+dst.String())
+	}
 	if p.Config.RejectUnknownPorts {
 		if p.vips[dst] {
 			return packet.Verdict{Action: packet.Reject, Steps: []packet.Step{step("services", "no Service has %s/%s; the address is a Service's", pkt.Dst, pkt.Proto)}}

@@ -24,8 +24,10 @@ type hook struct {
 // hooks lists the jumps in the order they are put at the head of their chains, so that
 // the last one comes to stand first. They are kube-proxy's, and one more: OUTPUT to
 // KUBE-EXTERNAL-SERVICES, without which the node's own packets to an external address
-// without endpoints would leave for the network instead of being rejected.
-func hooks() []hook {
+// without endpoints would leave for the network instead of being rejected. What comes to
+// loopback from outside is kept away from IPv4's Services: KUBE-FIREWALL drops it, but
+// not with a destination that is another by then.
+func hooks(v6 bool) []hook {
 	fresh := func(table, chain, to, comment string) hook {
 		return hook{table, chain, Rule{State: State{Bits: New}, Comment: comment, Target: jump(to)}}
 	}
@@ -37,6 +39,10 @@ func hooks() []hook {
 		portals  = "kubernetes service portals"
 		firewall = "kubernetes load balancer firewall"
 	)
+	outside := every(Nat, "PREROUTING", kubeServices, portals)
+	if !v6 {
+		outside.rule.Dst = Net{Prefix: loopback(false), Not: true}
+	}
 	return []hook{
 		fresh(Filter, "INPUT", kubeExternal, external),
 		fresh(Filter, "FORWARD", kubeExternal, external),
@@ -49,7 +55,7 @@ func hooks() []hook {
 		fresh(Filter, "OUTPUT", kubeProxyFW, firewall),
 		fresh(Filter, "FORWARD", kubeProxyFW, firewall),
 		every(Nat, "OUTPUT", kubeServices, portals),
-		every(Nat, "PREROUTING", kubeServices, portals),
+		outside,
 		every(Nat, "POSTROUTING", kubePostrouting, "kubernetes postrouting rules"),
 		every(Filter, "INPUT", kubeletFW, ""),
 		every(Filter, "OUTPUT", kubeletFW, ""),
@@ -162,7 +168,7 @@ func (f *family) tables() []Table {
 	}
 	var out []Table
 	for _, name := range []string{Filter, Nat, Mangle} {
-		t := Table{Name: name, Chains: hooked(name)}
+		t := Table{Name: name, Chains: hooked(name, f.set.v6)}
 		t.Chains = append(t.Chains, f.set.fixed(name)...)
 		for s := range sharedChains {
 			if s.table() == name {
@@ -180,11 +186,11 @@ func (f *family) tables() []Table {
 }
 
 // hooked is the kernel's chains of a table with our jumps at their head.
-func hooked(table string) []Chain {
+func hooked(table string, v6 bool) []Chain {
 	var out []Chain
 	for _, name := range []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"} {
 		c := Chain{Name: name}
-		for _, h := range hooks() {
+		for _, h := range hooks(v6) {
 			if h.table == table && h.chain == name {
 				c.Rules = append([]Rule{h.rule}, c.Rules...)
 			}

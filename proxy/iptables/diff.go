@@ -17,9 +17,22 @@ type Change struct {
 
 	fixed  []placed // base chains to write
 	shared []placed // chains of all ServicePorts to write
+	edits  []edit   // chains of all ServicePorts of which few rules change
 	ensure []place  // empty chains to create
 	hooks  []hook   // jumps to put into the kernel's chains
 	stale  []place  // chains to delete
+
+	// cold says that there was none of the shared chains: they may be filled bit by bit.
+	cold bool
+	tail []Rule // the last rules of KUBE-SERVICES
+}
+
+// edit takes some rules of a chain away and puts others at its head. But for the last
+// ones the order of a shared chain is of no consequence: its rules match different
+// packets, or do the same.
+type edit struct {
+	place
+	drop, add []Rule
 }
 
 // Group is the part of a Change that belongs to one ServicePort. Its rules are written
@@ -90,12 +103,12 @@ func (c *Change) compareParts(h, w *family) {
 		}
 		fronts[p.port.Key] = h.set.front(p)
 	}
-	var touched [sharedChains]bool
+	var edits [sharedChains]edit
 	for _, p := range fresh {
 		was := fronts[p.port.Key]
 		delete(fronts, p.port.Key)
 		g := Group{Port: p.port, part: p, set: &w.set}
-		changed := w.set.front(p).mark(&touched, was)
+		changed := w.set.front(p).edit(&edits, was)
 		for _, one := range w.set.own(p) {
 			rules, there := chains[one.Name]
 			delete(chains, one.Name)
@@ -108,28 +121,72 @@ func (c *Change) compareParts(h, w *family) {
 		}
 	}
 	for _, was := range fronts {
-		front{}.mark(&touched, was)
+		front{}.edit(&edits, was)
 	}
-	for s, yes := range touched {
-		if yes {
-			c.shared = append(c.shared, placed{shared(s).table(), w.shared(shared(s))})
-		}
-	}
+	c.editShared(edits, w)
 	for name := range chains {
 		c.stale = append(c.stale, place{Nat, name})
 	}
 	c.sortStale()
 }
 
-// mark notes in which shared chains a ServicePort's rules changed.
-func (f front) mark(touched *[sharedChains]bool, was front) bool {
-	any := false
+// editShared changes single rules of shared chains, or writes a chain anew where most of
+// it changes: to find a rule that goes the kernel's list is searched each time.
+func (c *Change) editShared(edits [sharedChains]edit, w *family) {
+	const rulesPerDrop = 20
+	for s, e := range edits {
+		if len(e.drop)+len(e.add) == 0 {
+			continue
+		}
+		if n := len(w.parts); len(e.add)+rulesPerDrop*len(e.drop) < n {
+			e.place = place{shared(s).table(), shared(s).name()}
+			c.edits = append(c.edits, e)
+			continue
+		}
+		c.shared = append(c.shared, placed{shared(s).table(), w.shared(shared(s))})
+	}
+}
+
+// edit notes which rules of a ServicePort in shared chains changed.
+func (f front) edit(edits *[sharedChains]edit, was front) bool {
+	changed := false
 	for s := range f {
-		if !slices.Equal(f[s], was[s]) {
-			touched[s], any = true, true
+		if slices.Equal(f[s], was[s]) {
+			continue
+		}
+		changed = true
+		e := &edits[s]
+		e.add = append(e.add, without(f[s], was[s])...)
+		e.drop = append(e.drop, without(was[s], f[s])...)
+	}
+	return changed
+}
+
+// without is a less the rules of b.
+func without(a, b []Rule) []Rule {
+	return slices.DeleteFunc(slices.Clone(a), func(r Rule) bool { return slices.Contains(b, r) })
+}
+
+// equalShared compares the rules of a shared chain; those before the tail may stand in
+// any order.
+func equalShared(have, want, tail []Rule) bool {
+	if len(have) != len(want) {
+		return false
+	}
+	n := len(have) - len(tail)
+	if n < 0 || !slices.Equal(have[n:], want[n:]) {
+		return false
+	}
+	left := make(map[Rule]int, n)
+	for _, r := range want[:n] {
+		left[r]++
+	}
+	for _, r := range have[:n] {
+		if left[r]--; left[r] < 0 {
+			return false
 		}
 	}
-	return any
+	return true
 }
 
 // compareTables compares everything written out.
@@ -166,20 +223,47 @@ func (c *Change) compareTables(h, w *family) {
 		}
 	}
 	c.sortStale()
-	for _, k := range hooks() {
-		if !slices.Contains(have[place{k.table, k.chain}], k.rule) {
+	c.compareHooks(have, w.set.v6)
+}
+
+// compareHooks finds the jumps that are missing, and those to our chains that are not
+// ours, as kube-proxy leaves one.
+func (c *Change) compareHooks(have map[place][]Rule, v6 bool) {
+	ours := map[place][]hook{}
+	for _, k := range hooks(v6) {
+		at := place{k.table, k.chain}
+		ours[at] = append(ours[at], k)
+		if !slices.Contains(have[at], k.rule) {
 			c.hooks = append(c.hooks, k)
+		}
+	}
+	for at, hooks := range ours {
+		e := edit{place: at}
+		for _, r := range have[at] {
+			mine := slices.ContainsFunc(hooks, func(k hook) bool { return k.rule == r })
+			if to := r.Target.Chain; !mine && r.Target.Verb == Jump && slices.ContainsFunc(hooks, func(k hook) bool { return k.rule.Target.Chain == to }) {
+				e.drop = append(e.drop, r)
+			}
+		}
+		if len(e.drop) > 0 {
+			c.edits = append(c.edits, e)
 		}
 	}
 }
 
 // compareShared returns the rules listed in those shared chains that differ.
 func (c *Change) compareShared(have map[place][]Rule, w *family) (listed [sharedChains]map[Rule]bool) {
+	c.cold, c.tail = true, w.set.tail()
 	for s := range sharedChains {
 		at := place{s.table(), s.name()}
 		one := w.shared(s)
 		rules, there := have[at]
-		if there && slices.Equal(rules, one.Rules) {
+		c.cold = c.cold && !there
+		var tail []Rule
+		if s == natServices {
+			tail = c.tail
+		}
+		if there && (slices.Equal(rules, one.Rules) || equalShared(rules, one.Rules, tail)) {
 			continue
 		}
 		c.shared = append(c.shared, placed{s.table(), one})
@@ -223,7 +307,7 @@ func (c *Change) sortStale() {
 
 // Empty tells whether there is nothing to do.
 func (c *Change) Empty() bool {
-	return len(c.Groups)+len(c.fixed)+len(c.shared)+len(c.ensure)+len(c.hooks)+len(c.stale) == 0
+	return len(c.Groups)+len(c.fixed)+len(c.shared)+len(c.edits)+len(c.ensure)+len(c.hooks)+len(c.stale) == 0
 }
 
 // Drift lists in which lines have, what the kernel lists, differs from want.
@@ -242,6 +326,11 @@ func Drift(have, want *Program, v6 bool) []string {
 	}
 	for _, w := range write {
 		out = append(out, w.drift(was)...)
+	}
+	for _, e := range c.edits {
+		for _, r := range e.drop {
+			out = append(out, "- "+e.table+" -A "+e.chain+" "+r.Text())
+		}
 	}
 	for _, h := range c.hooks {
 		out = append(out, "+ "+h.table+" -A "+h.chain+" "+h.rule.Text())

@@ -117,7 +117,7 @@ func batches(c *Change, size int) iter.Seq[string] {
 	if size == 1 {
 		return slices.Values([]string{c.Text()})
 	}
-	return c.Batches(size)
+	return c.Batches(size, model.Name{})
 }
 
 // TestReadBack: a Program printed and read is the same Program.
@@ -154,8 +154,12 @@ func TestDiffIsSmall(t *testing.T) {
 	}
 	next.Ports = slices.Delete(slices.Clone(plan.Ports), 7, 8)
 	c = Diff(have, Compile(have, &next, Options{}), false)
-	if text := c.Text(); strings.Count(text, "-X ") != 3 || !strings.Contains(text, ":KUBE-SERVICES") {
-		t.Errorf("a deleted Service of two endpoints leaves three chains to delete:\n%s", text)
+	if text := c.Text(); strings.Count(text, "-X ") != 3 || strings.Count(text, "\n-D KUBE-SERVICES ") != 1 || strings.Contains(text, ":KUBE-SERVICES") {
+		t.Errorf("a deleted Service of two endpoints leaves three chains and a rule to delete:\n%s", text)
+	}
+	c = Diff(Compile(have, &next, Options{}), have, false)
+	if text := c.Text(); strings.Count(text, "\n-I KUBE-SERVICES ") != 1 || strings.Contains(text, ":KUBE-SERVICES") {
+		t.Errorf("a new Service adds one rule to what all share:\n%s", text)
 	}
 }
 

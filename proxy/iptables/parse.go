@@ -206,7 +206,12 @@ func (r *ruleReader) plain(flag string) bool {
 		r.rule.SrcLocal = true
 		return r.next() == "LOCAL"
 	case "--mode":
-		return r.next() == "random"
+		m := r.next()
+		return m == "random" || m == "nth"
+	case "--every":
+		return parseUint(r.next(), 32, &r.rule.Every) && r.rule.Every > 1
+	case "--packet":
+		return r.next() == "0" && r.rule.Every > 1
 	case "--probability":
 		var ok bool
 		r.rule.OneIn, ok = parseProbability(r.next())

@@ -54,7 +54,7 @@ func TestParseForeign(t *testing.T) {
 	for _, text := range []string{
 		`-p tcp -m multiport --dports 80,443 -j ACCEPT`, `-s 10.0.0.0/255.0.255.0 -j DROP`, `! -p tcp -j DROP`,
 		`-m comment --comment "it \"was" quoted -j X`, `-j REJECT --reject-with tcp-reset`, `-j MASQUERADE`,
-		`-j MARK --set-xmark 0x1/0xffffffff`, `-m statistic --mode nth --every 2 --packet 0 -j X`, `-j`, `!`, `-m comment --comment "open`,
+		`-j MARK --set-xmark 0x1/0xffffffff`, `-m statistic --mode nth --every 2 --packet 1 -j X`, `-j`, `!`, `-m comment --comment "open`,
 		`-m recent --update --seconds 60 --name X --mask 255.255.255.255 --rsource -j X`, `-i eth0 ! -j X`, `-j X -j Y`,
 	} {
 		if r := ParseRule(text); r.Raw != text {

@@ -14,7 +14,7 @@ import (
 // randomSettings are of this mode; localhost NodePorts are on but for every fifth.
 func randomSettings(r *rand.Rand) proxy.Config {
 	cfg := random.Settings(r)
-	cfg.LocalhostNodePorts = r.IntN(5) > 0
+	cfg.Mode, cfg.LocalhostNodePorts = proxy.IPTables, r.IntN(5) > 0
 	cfg.RejectUnknownPorts, cfg.ServiceCIDRs = false, nil
 	// A load balancer's and an external address may be bound on the node.
 	for _, a := range []string{"192.0.2.1", "198.51.100.2"} {
@@ -57,10 +57,9 @@ func TestTraceIsAnswer(t *testing.T) {
 }
 
 // possible makes a packet one that gets as far as our rules and means there what it
-// says. To loopback only the node itself sends, from loopback: the rest the kernel
-// drops, or the rule the kubelet shares does.
+// says: from loopback only the node itself sends.
 func possible(pkt packet.Packet) packet.Packet {
-	if pkt.Dst.Addr().IsLoopback() {
+	if pkt.Dst.Addr().IsLoopback() && (pkt.Local || pkt.Src.IsLoopback()) {
 		pkt.Src, pkt.Local = pkt.Dst.Addr(), true
 	}
 	if pkt.Local {

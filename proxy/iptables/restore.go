@@ -1,8 +1,11 @@
 package iptables
 
 import (
+	"cmp"
 	"iter"
 	"slices"
+
+	"fairway/model"
 )
 
 // Text is the whole Change as one input of iptables-restore --noflush; each table in it
@@ -18,18 +21,30 @@ func (c *Change) Text() string {
 // Batches cuts the Change into several inputs of at most size ServicePorts, to be
 // applied in this order: what everything needs, the chains of ServicePorts, then the
 // shared chains that lead to them together with the deletions. A batch that fails
-// leaves traffic on the rules it had. Each is written when it is its turn.
-func (c *Change) Batches(size int) iter.Seq[string] {
+// leaves traffic on the rules it had. Where there was nothing, each batch leads to its
+// ServicePorts at once, those of the Service first before all others. Each input is
+// written when it is its turn.
+func (c *Change) Batches(size int, first model.Name) iter.Seq[string] {
+	groups := slices.Clone(c.Groups)
+	slices.SortStableFunc(groups, func(a, b Group) int {
+		return cmp.Compare(rank(a.Port.Service == first), rank(b.Port.Service == first))
+	})
 	var inputs []func(*input)
-	base, rest := func(in *input) { in.base(c) }, func(in *input) { in.rest(c) }
-	if len(c.Groups) <= size {
-		inputs = append(inputs, func(in *input) { base(in); in.groups(c.Groups); rest(in) })
-	} else {
-		inputs = append(inputs, base)
-		for g := range slices.Chunk(c.Groups, size) {
+	switch {
+	case len(groups) <= size:
+		inputs = append(inputs, func(in *input) { in.base(c); in.groups(groups); in.rest(c) })
+	case c.cold:
+		inputs = append(inputs, func(in *input) { in.base(c); in.bare(c); in.rest(&Change{hooks: c.hooks}) })
+		for g := range slices.Chunk(groups, size) {
+			inputs = append(inputs, func(in *input) { in.groups(g); in.lead(g) })
+		}
+		inputs = append(inputs, func(in *input) { in.rest(&Change{stale: c.stale}) })
+	default:
+		inputs = append(inputs, func(in *input) { in.base(c) })
+		for g := range slices.Chunk(groups, size) {
 			inputs = append(inputs, func(in *input) { in.groups(g) })
 		}
-		inputs = append(inputs, rest)
+		inputs = append(inputs, func(in *input) { in.rest(c) })
 	}
 	return func(yield func(string) bool) {
 		for _, write := range inputs {
@@ -40,6 +55,13 @@ func (c *Change) Batches(size int) iter.Seq[string] {
 			}
 		}
 	}
+}
+
+func rank(first bool) int {
+	if first {
+		return 0
+	}
+	return 1
 }
 
 // Try is an input that loads the chains of some Groups and, in a chain nothing leads
@@ -103,9 +125,49 @@ func (in *input) groups(groups []Group) {
 	}
 }
 
+// bare creates the shared chains with no ServicePort's rules in them.
+func (in *input) bare(c *Change) {
+	for s := range sharedChains {
+		one := Chain{Name: s.name()}
+		if s == natServices {
+			one.Rules = c.tail
+		}
+		in.write(placed{s.table(), one})
+	}
+}
+
+// lead puts the rules of groups into the shared chains.
+func (in *input) lead(groups []Group) {
+	var edits [sharedChains]edit
+	for _, g := range groups {
+		g.set.front(g.part).edit(&edits, front{})
+	}
+	for s, e := range edits {
+		e.place = place{shared(s).table(), shared(s).name()}
+		in.edit(e)
+	}
+}
+
+// edit takes rules away and puts others at the head, so that they come to stand in
+// their order.
+func (in *input) edit(e edit) {
+	s := in.section(e.table)
+	for _, r := range e.drop {
+		s.rules = append(append(append(s.rules, "-D "...), e.chain...), ' ')
+		s.rules = append(r.append(s.rules), '\n')
+	}
+	for _, r := range slices.Backward(e.add) {
+		s.rules = append(append(append(s.rules, "-I "...), e.chain...), ' ')
+		s.rules = append(r.append(s.rules), '\n')
+	}
+}
+
 func (in *input) rest(c *Change) {
 	for _, p := range c.shared {
 		in.write(p)
+	}
+	for _, e := range c.edits {
+		in.edit(e)
 	}
 	for _, h := range c.hooks {
 		s := in.section(h.table)

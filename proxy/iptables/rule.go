@@ -28,7 +28,9 @@ type Rule struct {
 	Mark               Mark
 	// OneIn matches one packet in so many, at random (statistic). The kernel holds
 	// the probability in 31 bits.
-	OneIn  uint32
+	OneIn uint32
+	// Every matches each so manieth packet, the first among them (statistic).
+	Every  uint32
 	Recent Recent
 	// Counter is an nfacct object that counts the packets matched so far.
 	Counter string
@@ -163,6 +165,10 @@ func (r Rule) append(b []byte) []byte {
 	if r.OneIn != 0 {
 		b = append(b, "-m statistic --mode random --probability "...)
 		b = append(strconv.AppendFloat(b, 1/float64(r.OneIn), 'f', 10, 64), ' ')
+	}
+	if r.Every != 0 {
+		b = append(b, "-m statistic --mode nth --every "...)
+		b = append(strconv.AppendUint(b, uint64(r.Every), 10), " --packet 0 "...)
 	}
 	if r.Counter != "" {
 		b = append(b, "-m nfacct --nfacct-name "...)

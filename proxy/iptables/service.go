@@ -208,7 +208,7 @@ func (s settings) firewall(p *part) []Rule {
 }
 
 // balance is a KUBE-SVC or KUBE-SVL chain: masquerade for cluster traffic if it is the
-// one that takes it, then affinity, then one endpoint at random. Names of endpoint
+// one that takes it, then affinity, then one endpoint at random or in turn. Names of endpoint
 // chains are remembered in names.
 func (s settings) balance(p *part, local bool, names map[netip.AddrPort]string) []Rule {
 	sp := p.port
@@ -237,8 +237,12 @@ func (s settings) balance(p *part, local bool, names map[netip.AddrPort]string) 
 	}
 	for i, e := range list {
 		r := s.choose(p, e.Addr, names[e.Addr])
-		if left := len(list) - i; left > 1 {
-			r.OneIn = uint32(left)
+		switch left := uint32(len(list) - i); {
+		case left == 1:
+		case sp.Scheduler == proxy.RoundRobin:
+			r.Every = left
+		default:
+			r.OneIn = left
 		}
 		out = append(out, r)
 	}

@@ -1,7 +1,9 @@
 package iptables
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"fairway/packet"
@@ -22,7 +24,7 @@ func (p *Program) Trace(pkt packet.Packet, local func(netip.Addr) bool) packet.V
 	if pkt.Local {
 		first = "OUTPUT"
 	}
-	w.run(Nat, first, state{dst: pkt.Dst})
+	w.run(Nat, first, state{dst: pkt.Dst, part: 1})
 	if len(w.ends) == 0 {
 		return w.filter(state{dst: pkt.Dst})
 	}
@@ -34,6 +36,7 @@ type state struct {
 	dst  netip.AddrPort
 	mark uint32
 	nat  bool
+	part float64 // the share of all flows like this one that come here
 }
 
 // walk is one packet on its way; ends collects the DNATs it may come to.
@@ -79,9 +82,15 @@ func (w *walk) run(table, chain string, s state) (state, fate) {
 			continue
 		}
 		w.steps = append(w.steps, packet.Step{Where: table + " " + chain, What: r.Text()})
-		next, f := w.take(table, r.Target, s)
+		branch := s
+		some := max(r.OneIn, r.Every)
+		if some != 0 {
+			branch.part = s.part / float64(some)
+			s.part -= branch.part
+		}
+		next, f := w.take(table, r.Target, branch)
 		switch {
-		case r.OneIn != 0:
+		case some != 0:
 			continue // the other packets go on
 		case r.Target.Verb == Return:
 			return next, through
@@ -194,14 +203,24 @@ func (w *walk) verdict() packet.Verdict {
 		}
 		w.steps = nil
 		_, f := w.run(Nat, "POSTROUTING", e)
-		if f == masqueraded {
-			steps = append(steps, packet.Step{Where: "nat POSTROUTING", What: e.dst.String() + " is reached from the node's address"})
-		}
-		v.Choices = append(v.Choices, packet.Choice{Endpoint: e.dst, Masquerade: f == masqueraded})
+		c := packet.Choice{Endpoint: e.dst, Masquerade: f == masqueraded}
+		steps = append(steps, w.steps...)
+		steps = append(steps, packet.Step{Where: "endpoint " + e.dst.String(),
+			What: fmt.Sprintf("probability %.4f; %s", e.part, after(w.pkt, c))})
+		v.Choices = append(v.Choices, c)
 	}
 	if len(v.Choices) == 0 {
 		v = packet.Verdict{Action: worst}
 	}
-	v.Steps = steps
+	v.Steps = slices.CompactFunc(steps, func(a, b packet.Step) bool { return a == b })
 	return v.Sorted()
+}
+
+// after is the packet as it leaves.
+func after(p packet.Packet, c packet.Choice) string {
+	p.Dst = c.Endpoint
+	if c.Masquerade {
+		return fmt.Sprintf("leaves as %s (this node) > %s", p.Proto, p.Dst)
+	}
+	return "leaves as " + p.String()
 }

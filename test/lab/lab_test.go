@@ -87,6 +87,10 @@ func open(t *testing.T) testscript.Params {
 			if mode, ok := strings.CutPrefix(cond, "mode:"); ok {
 				return s.mode == mode, nil
 			}
+			if cond == "ipvs" { // the kernel's, which all nodes share
+				_, err := os.Stat("/proc/net/ip_vs")
+				return err == nil, nil
+			}
 			return false, fmt.Errorf("unknown condition %s", cond)
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){

@@ -2,34 +2,52 @@ package manifests
 
 import (
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 
 	"fairway/packet"
 )
 
-// TestFallback: a mode whose tools the node lacks ends the program with the missing thing
-// named, or, when told so, another mode is taken: /proxyMode says which, the log and an
-// event say why.
+// TestFallback: a mode whose tools the node lacks, or whose kernel has not what it needs,
+// ends the program with the missing thing named, or, when told so, another mode is taken:
+// /proxyMode says which, the log and an event say why.
 func TestFallback(t *testing.T) {
+	for mode, c := range map[string]struct {
+		env     []string
+		missing string
+		never   string // a file of a kernel where nothing is missing
+	}{
+		"iptables": {[]string{"env", "PATH=/nowhere"}, "iptables is not installed", "/nowhere"},
+		"ipvs":     {nil, "module ip_vs", "/proc/net/ip_vs"},
+	} {
+		t.Run(mode, func(t *testing.T) {
+			if _, err := os.Stat(c.never); err == nil {
+				t.Skipf("this kernel has %s", c.never)
+			}
+			fallbackStory(t, mode, c.env, c.missing)
+		})
+	}
+}
+
+func fallbackStory(t *testing.T, mode string, env []string, missing string) {
 	m := newMachine(t)
 	m.write("a.yaml", service("web", "10.96.0.80", "TCP", 80, 30080, 8080, podA.Addr()))
-	m.config = "roles: [proxy]\n"
-	m.env = []string{"env", "PATH=/nowhere"}
+	m.config, m.env = "roles: [proxy]\n", env
 	m.writeConfig()
 	var out []byte
 	err := m.lab.Node.Do(func() (err error) {
-		cmd := m.at(append(m.env, m.bin, "run", "--config", m.configFile(), "--manifests", m.dir, "--node", "node1", "--proxy-mode", "iptables")...)
+		cmd := m.at(append(m.env, m.bin, "run", "--config", m.configFile(), "--manifests", m.dir, "--node", "node1", "--proxy-mode", mode)...)
 		out, err = cmd.CombinedOutput()
 		return err
 	})
-	if err == nil || !strings.Contains(string(out), "proxy mode iptables cannot run on this node: iptables-restore: iptables is not installed") {
-		t.Fatalf("without iptables: %v\n%s", err, out)
+	if err == nil || !strings.Contains(string(out), "proxy mode "+mode+" cannot run on this node: ") || !strings.Contains(string(out), missing) {
+		t.Fatalf("without what mode %s needs: %v\n%s", mode, err, out)
 	}
-	m.start("iptables", "--fallback-mode", "nftables")
+	m.start(mode, "--fallback-mode", "nftables")
 	m.reaches(packet.Packet{Proto: packet.TCP, Src: client, Dst: netip.AddrPortFrom(node, 30080)}, podA)
 	m.run("^nftables$", "curl", "-s", "-m", "2", "http://127.0.0.1:10249/proxyMode")
-	for _, part := range []string{"mode iptables cannot run here", "iptables is not installed", "mode nftables is in force", "ProxyModeFallback"} {
+	for _, part := range []string{"mode " + mode + " cannot run here", missing, "mode nftables is in force", "ProxyModeFallback"} {
 		if !strings.Contains(m.log.String(), part) {
 			t.Errorf("the log does not say %q:\n%s", part, m.log.String())
 		}

@@ -127,14 +127,20 @@ func (q *Query) Limit(tcp bool) int {
 	return q.size
 }
 
-// Refuse appends a reply that refuses the question, without an OPT record: it is for
-// a server that has no time.
-func (q *Query) Refuse(dst []byte) []byte {
-	base := len(dst)
-	dst = append(dst, q.msg[:q.end]...)
-	h := dst[base:]
-	h[2], h[3], h[11] = 0x80|h[2]&0x01, h[3]&0x10|byte(Refused), 0
-	return dst
+// Refuse appends a reply that refuses the question: it is for a server that has no time.
+func (q *Query) Refuse(dst []byte) []byte { return q.bare(dst, 0, Refused) }
+
+// Cut appends a reply of which everything is cut: the client asks again over TCP, which
+// a forged address cannot.
+func (q *Query) Cut(dst []byte) []byte { return q.bare(dst, 0x02, NoError) }
+
+func (q *Query) bare(dst []byte, flags byte, rcode Rcode) []byte {
+	p := &q.reply
+	p.start(dst, q, minUDP, 0)
+	out := p.finish(rcode)
+	h := out[p.base:]
+	h[2] = h[2]&^0x04 | flags // without authority: nothing is said of the name
+	return out
 }
 
 // label is the i-th label of the name, in lower case.

@@ -42,6 +42,10 @@ func (st *stage) agree(path string) error {
 		want := ""
 		for k, s := range st.servers {
 			m, err := s.query(wire.Fqdn(name), wire.StringToType[typ])
+			for try := 0; try < 100 && (err != nil || m.Rcode == wire.RcodeServerFailure); try++ {
+				time.Sleep(100 * time.Millisecond) // not everything is there yet
+				m, err = s.query(wire.Fqdn(name), wire.StringToType[typ])
+			}
 			if err != nil {
 				return fmt.Errorf("%s: %s: %w", s.name, lines[i], err)
 			}

@@ -97,7 +97,7 @@ func (st *stage) fairway(s *server, dir string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	config := fmt.Sprintf("proxy:\n  metricsBindAddress: 127.0.0.1:%d\n  healthzBindAddress: 127.0.0.1:%d\ndns:\n  listen: [\"%s:%d\"]\n  upstreams: [\"127.0.53.99:53\"]\n",
+	config := fmt.Sprintf("proxy:\n  metricsBindAddress: 127.0.0.1:%d\n  healthzBindAddress: 127.0.0.1:%d\n  profiling: true\ndns:\n  listen: [\"%s:%d\"]\n  upstreams: [\"127.0.53.99:53\"]\n",
 		ports[0], ports[1], s.addr, s.port)
 	kubeconfig := fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: %s}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {}}]\ncurrent-context: c\n", st.cluster.url)
 	if err := errors.Join(write(dir, "config.yaml", config), write(dir, "kubeconfig", kubeconfig)); err != nil {

@@ -18,6 +18,7 @@ type metrics struct {
 	server    string // the label, as in dns://:53
 	malformed atomic.Uint64
 	dropped   atomic.Uint64
+	limited   atomic.Uint64
 
 	mu     sync.Mutex
 	all    []*counts
@@ -34,8 +35,8 @@ type metrics struct {
 	cacheMiss    prometheus.Counter
 	cacheEntries *prometheus.GaugeVec
 
-	requestsDesc, responsesDesc, doDesc, malformedDesc, droppedDesc *prometheus.Desc
-	durationDesc, requestSizeDesc, responseSizeDesc                 *prometheus.Desc
+	requestsDesc, responsesDesc, doDesc, malformedDesc, droppedDesc, limitedDesc *prometheus.Desc
+	durationDesc, requestSizeDesc, responseSizeDesc                              *prometheus.Desc
 }
 
 // counts gives a socket its counters.
@@ -113,6 +114,7 @@ func newMetrics(reg prometheus.Registerer, addrs []netip.AddrPort) *metrics {
 	m.doDesc = prometheus.NewDesc("coredns_dns_do_requests_total", "DNS queries with the DO bit.", nil, fixed)
 	m.malformedDesc = prometheus.NewDesc("fairway_dns_malformed_total", "Packets that are not DNS messages.", nil, nil)
 	m.droppedDesc = prometheus.NewDesc("fairway_dns_busy_total", "Queries refused or dropped because too many waited for an answer from elsewhere.", nil, nil)
+	m.limitedDesc = prometheus.NewDesc("fairway_dns_limited_total", "Queries dropped, and replies cut to TC, because a client had its share.", nil, nil)
 	m.durationDesc = prometheus.NewDesc("coredns_dns_request_duration_seconds", "Time from a query to its reply.", nil, fixed)
 	m.requestSizeDesc = prometheus.NewDesc("coredns_dns_request_size_bytes", "Size of queries.", []string{"proto"}, fixed)
 	m.responseSizeDesc = prometheus.NewDesc("coredns_dns_response_size_bytes", "Size of replies as sent.", []string{"proto"}, fixed)
@@ -177,7 +179,7 @@ func (m *metrics) forget(u *upstream) { m.upLooping.DeleteLabelValues(u.addr.Str
 
 // Describe is part of prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.requestsDesc, m.responsesDesc, m.doDesc, m.malformedDesc, m.droppedDesc,
+	for _, d := range []*prometheus.Desc{m.requestsDesc, m.responsesDesc, m.doDesc, m.malformedDesc, m.droppedDesc, m.limitedDesc,
 		m.durationDesc, m.requestSizeDesc, m.responseSizeDesc} {
 		ch <- d
 	}
@@ -218,6 +220,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	count(m.doDesc, do)
 	count(m.malformedDesc, m.malformed.Load())
 	count(m.droppedDesc, m.dropped.Load())
+	count(m.limitedDesc, m.limited.Load())
 	m.collectHistograms(ch, all)
 }
 

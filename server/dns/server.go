@@ -35,6 +35,13 @@ type Config struct {
 	MaxTCP int
 	// TCPIdle is how long a connection may be silent, 10 s by default.
 	TCPIdle time.Duration
+	// LargePerSecond is the number of UDP replies of more than 512 bytes one client gets
+	// in a second, 1,000 by default; -1 is no limit. Beyond it replies are cut to nothing with
+	// TC set: the client comes over TCP, and a forged source gets little.
+	LargePerSecond int
+	// QueriesPerSecond is the number of UDP queries of one client that are answered in a
+	// second; more are dropped. 0 is no limit.
+	QueriesPerSecond int
 	// UpstreamTimeout is how long one upstream may take, 2 s by default.
 	UpstreamTimeout time.Duration
 	Registerer      prometheus.Registerer // none by default
@@ -45,6 +52,9 @@ func (c Config) withDefaults() Config {
 	c.Sockets = max(c.Sockets, 1)
 	if c.MaxTCP <= 0 {
 		c.MaxTCP = 1000
+	}
+	if c.LargePerSecond == 0 {
+		c.LargePerSecond = 1000
 	}
 	if c.TCPIdle <= 0 {
 		c.TCPIdle = 10 * time.Second
@@ -67,6 +77,8 @@ type Server struct {
 	probe     string // the label by which this process knows its own loop probes
 	accepting atomic.Bool
 	slow      gate
+	rate      *limiter // of queries
+	large     *limiter // of large replies
 
 	mu        sync.Mutex
 	serving   bool
@@ -81,6 +93,7 @@ func New(cfg Config) *Server {
 	s := &Server{
 		cfg: cfg, probe: rand.Text(), listeners: map[netip.AddrPort]*listener{},
 		wanted: cfg.Addresses, failed: make(chan error, 1),
+		rate: newLimiter(cfg.QueriesPerSecond), large: newLimiter(cfg.LargePerSecond),
 	}
 	s.metrics = newMetrics(cfg.Registerer, cfg.Addresses)
 	s.forward = newForwarder(cfg, s.probe, s.metrics, s.listensOn)

@@ -116,8 +116,9 @@ func (u *udpSocket) answer() {
 	start := time.Now()
 	u.out.n = 0
 	zone := u.server.zone.Load()
+	now := milliseconds(start)
 	for i := range u.in.n {
-		u.one(zone, i)
+		u.one(zone, i, now)
 	}
 	if u.out.n == 0 {
 		return
@@ -128,17 +129,26 @@ func (u *udpSocket) answer() {
 }
 
 // one answers the i-th datagram, or hands it on.
-func (u *udpSocket) one(zone *dns.Zone, i int) {
+func (u *udpSocket) one(zone *dns.Zone, i int, now uint32) {
 	msg := u.in.datagram(i)
 	kind := u.query.Read(msg)
 	if kind == dns.Ignored {
 		u.server.metrics.malformed.Add(1)
 		return
 	}
+	client := clientOf(&u.in.names[i])
+	if !u.server.rate.allow(client, now) {
+		u.server.metrics.limited.Add(1)
+		return
+	}
 	if kind == dns.Plain && zone != nil {
 		u.spin += 0x9E3779B1 // a step that visits every residue
 		reply, rcode, ok := zone.Pack(u.out.reserve(), &u.query, u.query.Limit(false), u.spin>>8)
 		if ok {
+			if len(reply) > largeReply && !u.server.large.allow(client, now) {
+				u.server.metrics.limited.Add(1)
+				reply = u.query.Cut(u.out.reserve())
+			}
 			u.counts.plain(&u.query, rcode, len(msg), len(reply))
 			u.out.replyTo(u.in, i, len(reply))
 			return
@@ -189,6 +199,14 @@ func (u *udpSocket) later(l *letter) {
 	reply := u.server.answer(l.msg, false, u.counts)
 	if reply == nil {
 		return
+	}
+	if len(reply) > largeReply && !u.server.large.allow(clientOf(&l.name), milliseconds(time.Now())) {
+		u.server.metrics.limited.Add(1)
+		var q dns.Query
+		if q.Read(l.msg) != dns.Plain {
+			return
+		}
+		reply = q.Cut(nil)
 	}
 	deliver(u.raw, l, reply)
 }

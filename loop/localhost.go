@@ -84,7 +84,7 @@ func (s *specs) config(prog *userspace.Program) stream.Config {
 }
 
 func streamListener(l *userspace.Listener) *stream.Listener {
-	spec := &stream.Listener{Name: l.Name, Proto: l.Key.Proto, Addr: l.Addr, AnyPort: l.Inner, Choose: l.Choose}
+	spec := &stream.Listener{Name: l.Name, Proto: l.Key.Proto, Addr: l.Addr, AnyPort: l.Inner, Captured: l.Inner, Choose: l.Choose}
 	for _, list := range l.Lists {
 		spec.Routes = append(spec.Routes, &stream.Route{Name: list.Name, Group: list.Group, Targets: list.Targets,
 			Scheduler: stream.Scheduler(list.Scheduler), Affinity: list.Affinity})

@@ -40,7 +40,11 @@ type Listener struct {
 	Addr  netip.AddrPort
 	// AnyPort takes another port where Addr's is not free.
 	AnyPort bool
-	Routes  []*Route
+	// Captured refuses TCP connections that no rule of this machine led here
+	// (SO_ORIGINAL_DST): who asks for the listener's own address would get round what the
+	// rules drop.
+	Captured bool
+	Routes   []*Route
 	// Choose gives the index of a client's route; a negative one refuses the client: its
 	// connection is reset, its datagram lost. Nil always chooses the first.
 	Choose func(client netip.Addr) int
@@ -97,8 +101,9 @@ type listener struct {
 
 // door is what a listener does with clients just now.
 type door struct {
-	lives  []*live
-	choose func(netip.Addr) int
+	lives    []*live
+	choose   func(netip.Addr) int
+	captured bool
 }
 
 // route is the client's, nil when it is refused.
@@ -179,7 +184,7 @@ func (s *Server) Set(cfg Config) (map[string]netip.AddrPort, map[string]error) {
 
 // put gives an open listener its new routes, or opens it.
 func (s *Server) put(l *listener, spec *Listener) error {
-	d := &door{choose: spec.Choose}
+	d := &door{choose: spec.Choose, captured: spec.Captured}
 	for _, r := range spec.Routes {
 		d.lives = append(d.lives, s.lives[r])
 	}

@@ -52,7 +52,8 @@ func (s *Server) openTCP(l *listener, at netip.AddrPort) error {
 	tcp := n.(*net.TCPListener)
 	l.bound = tcp.Addr().(*net.TCPAddr).AddrPort()
 	l.close = func() { _ = tcp.Close() }
-	s.work.Go(func() { s.accept(l, tcp) })
+	name := l.spec.Name
+	s.work.Go(func() { s.accept(l, name, tcp) })
 	return nil
 }
 
@@ -65,7 +66,7 @@ func network(proto string, a netip.Addr) string {
 }
 
 // accept serves until the socket is closed. Out of files or memory, it waits a little.
-func (s *Server) accept(l *listener, tcp *net.TCPListener) {
+func (s *Server) accept(l *listener, name string, tcp *net.TCPListener) {
 	for {
 		c, err := tcp.AcceptTCP()
 		switch {
@@ -73,7 +74,7 @@ func (s *Server) accept(l *listener, tcp *net.TCPListener) {
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:
-			s.set.Log.Warn("accept", "listener", l.spec.Name, "err", err)
+			s.set.Log.Warn("accept", "listener", name, "err", err)
 			if !s.sleep(50 * time.Millisecond) {
 				return
 			}
@@ -105,7 +106,7 @@ func (s *Server) sleep(d time.Duration) bool {
 func (s *Server) serve(d *door, c *net.TCPConn) {
 	client := c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap().WithZone("")
 	route := d.route(client)
-	if route == nil {
+	if route == nil || d.captured && !captured(c) {
 		reset(c)
 		return
 	}

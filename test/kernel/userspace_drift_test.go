@@ -112,6 +112,15 @@ func TestUserspaceTurns(t *testing.T) {
 	if err != nil || total != 12 {
 		t.Errorf("%d connections counted, %v", total, err)
 	}
+	// By the listener's own address, past the rules, nobody is served.
+	for _, in := range userspace.Compile(nil, l.plan, true, userspace.Carry{}).Listeners {
+		for _, p := range []packet.Packet{{Src: netip.MustParseAddr("203.0.113.3")}, {Src: in.Addr.Addr(), Local: true}} {
+			p.Dst, p.Proto = in.Addr, in.Key.Proto
+			if o, _ := l.Send(p, answer); in.Inner && p.Proto == packet.TCP && p.Src.Is4() == in.Addr.Addr().Is4() && o.Reached() {
+				t.Errorf("%s past the rules: %s", p, o)
+			}
+		}
+	}
 	// Affinity: two clients, each with its endpoint.
 	for _, from := range []string{"203.0.113.3", "203.0.113.2"} {
 		mine, _ := l.reach(t, packet.TCP, from, "10.96.0.40:80")
@@ -228,7 +237,7 @@ func TestRelayedLocalhost(t *testing.T) {
 	sendAll(t, lab, plan, s.Packets)
 	empty, _ := proxy.New(plan, emptySnapshot(), plan.Config)
 	stage.Publish(context.Background(), nil, empty)
-	o, err := lab.Send(s.Packets[0], answer)
+	o, err := lab.Send(s.Packets[1], answer)
 	if err != nil || !o.Refused {
 		t.Errorf("after the Service has gone: %s %v", o, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -35,14 +36,17 @@ type IPTables struct {
 	last     *iptables.Program // as compiled, with what was refused
 	node     string
 	localnet bool
+	// accounted says that the kernel was asked for counters.
+	accounted bool
 }
 
 // iptablesFamily remembers what one family's tables hold.
 type iptablesFamily struct {
 	v6   bool
 	hand iptablesHand
-	// have is what was applied, nil when only a listing can tell.
-	have *iptables.Program
+	// have is what was applied, nil when only a listing can tell; good is the last that
+	// was applied whole.
+	have, good *iptables.Program
 	// refused holds what the kernel did not take, until it changes or an Audit.
 	refused map[*proxy.ServicePort]model.Problem
 	counts  ruleCounts
@@ -103,6 +107,7 @@ func (b *IPTables) Apply(ctx context.Context, plan *proxy.Plan) ([]model.Problem
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.node = plan.Config.Node
+	b.account(ctx)
 	b.last = iptables.Compile(b.last, plan, b.opts)
 	return b.applyLast(ctx)
 }
@@ -196,6 +201,12 @@ func (b *IPTables) Cleanup(ctx context.Context) error {
 		f.have = nil
 		errs = append(errs, f.cleanup(ctx))
 	}
+	for _, f := range b.families {
+		if hand, ok := f.hand.(accounting); ok {
+			errs = append(errs, hand.DeleteAccounts())
+			break // they are not one family's
+		}
+	}
 	return errors.Join(errs...)
 }
 
@@ -236,16 +247,25 @@ func (f *iptablesFamily) admitted(p *iptables.Program) *iptables.Program {
 		return p
 	}
 	still := map[*proxy.ServicePort]model.Problem{}
-	out := p.Without(func(sp *proxy.ServicePort) bool {
+	out, kept := p.Keeping(f.good, func(sp *proxy.ServicePort) bool {
 		if problem, bad := f.refused[sp]; bad {
 			still[sp] = problem
 			return true
 		}
 		return false
 	})
+	for sp, problem := range still {
+		problem.Message, _, _ = strings.Cut(problem.Message, keptRules)
+		if kept[sp] {
+			problem.Message += keptRules
+		}
+		still[sp] = problem
+	}
 	f.refused = still
 	return out
 }
+
+const keptRules = "; its earlier rules stay in force"
 
 // write applies the difference to want. After an error have is unknown.
 func (f *iptablesFamily) write(ctx context.Context, want *iptables.Program) error {
@@ -263,7 +283,7 @@ func (f *iptablesFamily) write(ctx context.Context, want *iptables.Program) erro
 			f.counts.written(input)
 		}
 	}
-	f.have = want
+	f.have, f.good = want, want
 	return nil
 }
 
@@ -295,7 +315,7 @@ func (f *iptablesFamily) separate(ctx context.Context, want *iptables.Program) i
 		case len(groups) == 1:
 			sp := groups[0].Port
 			f.refused[sp] = model.Problem{Object: sp.Ref(), Reason: "RulesRefused",
-				Message: fmt.Sprintf("port %s: the kernel refuses its %s rules; it is not served on this node: %v", sp.Key, familyName(f.v6), err)}
+				Message: fmt.Sprintf("port %s: the kernel refuses its %s rules: %v", sp.Key, familyName(f.v6), err)}
 			found++
 		default:
 			halve(groups[:len(groups)/2])

@@ -138,6 +138,36 @@ func TestIPTablesRefusedService(t *testing.T) {
 	}
 }
 
+// TestIPTablesRefusedKeepsOld: rules the kernel took of a Service stay in force while it
+// refuses what they should become.
+func TestIPTablesRefusedKeepsOld(t *testing.T) {
+	ctx := context.Background()
+	v4 := &kernel.FakeIPTables{}
+	b := NewIPTables(v4, nil, iptables.Options{})
+	if _, err := b.Apply(ctx, planOf(t, strings.ReplaceAll(twoServices, "sessionAffinity: ClientIP", "sessionAffinity: None"))); err != nil {
+		t.Fatal(err)
+	}
+	v4.Refuse = "-m recent"
+	plan := planOf(t, twoServices)
+	for range 2 {
+		problems, err := b.Apply(ctx, plan)
+		if err != nil || len(problems) != 1 || problems[0].Object.Name.Name != "sticky" || !strings.Contains(problems[0].Message, "earlier rules stay") {
+			t.Fatalf("%v %v", problems, err)
+		}
+		listed, _ := v4.List(ctx)
+		if text := listed.Text(false); !strings.Contains(text, `"shop/sticky cluster IP"`) || !strings.Contains(text, "shop/sticky -> ") || strings.Contains(text, "PROBE") {
+			t.Fatal(text)
+		}
+	}
+	v4.Refuse = ""
+	if _, err := b.Audit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if lines := drift(t, v4, plan); len(lines) > 0 {
+		t.Error(strings.Join(lines, "\n"))
+	}
+}
+
 func TestIPTablesNothingWorks(t *testing.T) {
 	v4 := &kernel.FakeIPTables{Fail: func(string) error { return errors.New("Permission denied (you must be root)") }}
 	b := NewIPTables(v4, nil, iptables.Options{})

@@ -116,7 +116,7 @@ func driftIPTables(ctx context.Context, plan *proxy.Plan) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		want := iptables.Compile(nil, plan, iptables.Options{Liberal: liberal})
+		want := iptables.Compile(nil, plan, iptables.Options{Liberal: liberal, Counters: have.Counting(v6)})
 		lines = append(lines, iptables.Drift(have, want, v6)...)
 	}
 	if served == 0 {

@@ -99,14 +99,64 @@ func Compile(prev *Program, plan *proxy.Plan, opts Options) *Program {
 	return p
 }
 
-// Without is the Program less the ServicePorts that refused names.
-func (p *Program) Without(refused func(*proxy.ServicePort) bool) *Program {
-	out := &Program{families: p.families}
+// Keeping is the Program with what good (nil is nothing) has for the ServicePorts that
+// refused names; kept tells for which. One whose address or port another has now is left
+// out.
+func (p *Program) Keeping(good *Program, refused func(*proxy.ServicePort) bool) (out *Program, kept map[*proxy.ServicePort]bool) {
+	out, kept = &Program{families: p.families}, map[*proxy.ServicePort]bool{}
 	for i := range out.families {
 		f := &out.families[i]
-		f.parts = slices.DeleteFunc(slices.Clone(f.parts), func(one *part) bool { return refused(one.port) })
+		parts := make([]*part, 0, len(f.parts))
+		var bad []*part
+		claimed := map[Rule]bool{}
+		for _, one := range f.parts {
+			if refused(one.port) {
+				bad = append(bad, one)
+				continue
+			}
+			parts = append(parts, one)
+		}
+		if len(bad) > 0 {
+			for _, one := range parts {
+				f.set.claims(one, func(r Rule) { claimed[r] = true })
+			}
+		}
+		for _, one := range bad {
+			if old := good.part(i, one.port.Key); old != nil && !refused(old.port) && !f.set.anyClaimed(old, claimed) {
+				parts, kept[one.port] = append(parts, old), true
+			}
+		}
+		f.parts = parts
 	}
-	return out
+	return out, kept
+}
+
+// part finds what a ServicePort compiled to.
+func (p *Program) part(family int, k proxy.Key) *part {
+	if p == nil {
+		return nil
+	}
+	for _, one := range p.families[family].parts {
+		if one.port.Key == k {
+			return one
+		}
+	}
+	return nil
+}
+
+// claims visits what packets the rules of a part in shared chains match.
+func (s settings) claims(p *part, visit func(Rule)) {
+	for _, rules := range s.front(p) {
+		for _, r := range rules {
+			visit(Rule{Proto: r.Proto, Dst: r.Dst, DPort: r.DPort})
+		}
+	}
+}
+
+func (s settings) anyClaimed(p *part, claimed map[Rule]bool) bool {
+	found := false
+	s.claims(p, func(r Rule) { found = found || claimed[r] })
+	return found
 }
 
 func (p *Program) family(v6 bool) *family {

@@ -98,6 +98,21 @@ func Probes(v6 bool) []Probe {
 	return append(out, Probe{Module: "REJECT", Use: "Services without endpoints", Input: probe(Filter, Rule{Target: Target{Verb: Reject}})})
 }
 
+// CounterProbe is an input that works only when rules can count with nfacct objects.
+func CounterProbe() string { return probe(Filter, Rule{Counter: CounterInvalid}) }
+
+// Counting tells whether rules of a listing count with nfacct objects.
+func (p *Program) Counting(v6 bool) bool {
+	for _, t := range p.family(v6).tables() {
+		for _, c := range t.Chains {
+			if c.Name == kubeForward && slices.ContainsFunc(c.Rules, func(r Rule) bool { return r.Counter == CounterInvalid }) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 func probe(table string, r Rule) string {
 	in := input{}
 	in.write(placed{table, Chain{Name: probeChain, Rules: []Rule{r}}})

@@ -171,7 +171,7 @@ type builder struct {
 	// frontends leaves out all elements but those.
 	frontends bool
 	w         writer
-	ends [][2]int // end of key, end of data, per element
+	ends      [][2]int // end of key, end of data, per element
 }
 
 func (b *builder) build() {

@@ -1,6 +1,7 @@
 package dns
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -42,6 +43,8 @@ type Config struct {
 	Namespaces []string
 	// DNSService is the Service whose name the NS record of the domain carries.
 	DNSService model.Name
+	// TransferTo may have whole zones (AXFR); nobody by default.
+	TransferTo []netip.Prefix
 	// Serial is the least serial number of a changed zone: seconds since 1970, by
 	// custom. A changed zone never has a smaller serial than the one before it.
 	Serial uint32
@@ -79,7 +82,7 @@ func (c Config) equal(o Config) bool {
 	return c.Domain == o.Domain && slices.Equal(c.Reverse, o.Reverse) && slices.Equal(c.Fallthrough, o.Fallthrough) &&
 		c.Pods == o.Pods && c.TTL == o.TTL && c.NegativeTTL == o.NegativeTTL && c.CompleteSvc == o.CompleteSvc &&
 		c.EndpointPodNames == o.EndpointPodNames && c.IgnoreEmpty == o.IgnoreEmpty &&
-		slices.Equal(c.Namespaces, o.Namespaces) && c.DNSService == o.DNSService
+		slices.Equal(c.Namespaces, o.Namespaces) && slices.Equal(c.TransferTo, o.TransferTo) && c.DNSService == o.DNSService
 }
 
 func (c Config) exposes(namespace string) bool {

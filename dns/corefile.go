@@ -71,6 +71,8 @@ func (p *corefileParser) server(b serverBlock) {
 			cache = p.readCache(d)
 		case "health":
 			p.readHealth(d)
+		case "transfer":
+			p.readTransfer(d)
 		case "errors", "loop", "loadbalance", "reload", "ready", "prometheus":
 			// What they ask for is done anyway, at addresses given elsewhere.
 		default:

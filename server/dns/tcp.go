@@ -7,12 +7,14 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"runtime/debug"
 	"sync"
 	"time"
 
 	"fairway/dns"
 
+	wire "github.com/miekg/dns"
 	"golang.org/x/sys/unix"
 )
 
@@ -198,6 +200,14 @@ func (t *tcpConn) slowly(msg []byte) {
 		<-t.slow
 		t.later.Done()
 	}()
+	client, _ := netip.ParseAddrPort(t.conn.RemoteAddr().String())
+	if req, records := t.server.transfer(msg, client.Addr()); records != nil {
+		t.listener.counts.served(req.Question[0].Qtype, wire.RcodeSuccess, false, len(msg), 0)
+		if !t.stream(req, records) {
+			t.conn.Close()
+		}
+		return
+	}
 	reply := t.server.answer(msg, true, t.listener.counts)
 	if reply == nil {
 		t.conn.Close()

@@ -15,8 +15,9 @@ import (
 // maxQuery is the largest query read over UDP, in bytes; longer ones are ignored.
 const maxQuery = 4096
 
-// udpBuffer is the receive buffer asked for, so that a burst is not lost; in bytes.
-const udpBuffer = 1 << 20
+// udpBuffer is the receive buffer asked for, so that a burst is not lost while the
+// process does not run; in bytes.
+const udpBuffer = 4 << 20
 
 // listener is one address, served over UDP and TCP.
 type listener struct {
@@ -63,8 +64,10 @@ func (s *Server) listenUDP(lc net.ListenConfig, network string, a netip.AddrPort
 		return nil, err
 	}
 	conn := pc.(*net.UDPConn)
-	_ = conn.SetReadBuffer(udpBuffer) // a wish: the kernel caps it
 	u, err := newUDPSocket(s, conn, a.Addr().IsUnspecified(), s.metrics.counts(false, a.Addr().Is6()))
+	if err == nil {
+		u.widen()
+	}
 	if err == nil && u.wildcard {
 		err = u.tellDestination(a.Addr().Is6())
 	}

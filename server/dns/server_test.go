@@ -239,6 +239,28 @@ func TestWildcardSource(t *testing.T) {
 		if m := exchange(t, to, query{name: "nginx-svc.default.svc.cluster.local", qtype: wire.TypeA}); len(m.Answer) != 1 {
 			t.Errorf("got %v", m)
 		}
+		if m := exchange(t, to, query{name: "www.example.com", qtype: wire.TypeA}); m.Rcode != wire.RcodeRefused {
+			t.Errorf("got %v", m)
+		}
+	}
+}
+
+// TestWildcard6 is the same for IPv6, with a question for upstream too, whose reply is
+// sent by itself.
+func TestWildcard6(t *testing.T) {
+	if pc, err := net.ListenPacket("udp", "[::1]:0"); err != nil {
+		t.Skip("no IPv6 loopback: ", err)
+	} else {
+		pc.Close()
+	}
+	port := freePort(t, "127.0.53.2").Port()
+	_, _ = serve(t, buildZone(t, objects), Config{Addresses: []netip.AddrPort{netip.AddrPortFrom(netip.IPv6Unspecified(), port)}})
+	to := netip.AddrPortFrom(netip.IPv6Loopback(), port)
+	if m := exchange(t, to, query{name: "nginx-svc.default.svc.cluster.local", qtype: wire.TypeAAAA}); len(m.Answer) != 1 {
+		t.Errorf("got %v", m)
+	}
+	if m := exchange(t, to, query{name: "www.example.com", qtype: wire.TypeA}); m.Rcode != wire.RcodeRefused {
+		t.Errorf("got %v", m)
 	}
 }
 

@@ -86,6 +86,18 @@ func (u *udpSocket) finish(ctx context.Context) {
 	u.conn.Close()
 }
 
+// widen asks for a large receive buffer: past net.core.rmem_max where the process may
+// (CAP_NET_ADMIN), else up to it.
+func (u *udpSocket) widen() {
+	forced := false
+	_ = u.raw.Control(func(fd uintptr) {
+		forced = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, udpBuffer) == nil
+	})
+	if !forced {
+		_ = u.conn.SetReadBuffer(udpBuffer)
+	}
+}
+
 // tellDestination has the kernel say to which address a datagram was sent.
 func (u *udpSocket) tellDestination(v6 bool) error {
 	var err error

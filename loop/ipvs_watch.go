@@ -25,7 +25,7 @@ func (b *IPVS) Watch(ctx context.Context, every time.Duration, repaired func(dri
 		intact, lookErr := b.intact(ctx)
 		if err = errors.Join(err, lookErr); err != nil || !intact {
 			drift, auditErr := b.Audit(ctx)
-			if err = errors.Join(err, auditErr); len(drift) > 0 || err != nil {
+			if err = errors.Join(err, auditErr); ctx.Err() == nil && (len(drift) > 0 || err != nil) {
 				repaired(drift, err)
 			}
 		}

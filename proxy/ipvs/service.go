@@ -129,12 +129,13 @@ func options(sp *proxy.ServicePort) Options {
 
 // ofMark is the options for a service of a mark. With -p the kernel sends to the port the
 // packet came with, whatever the destination's is (ip_vs_sched_persist: a mark has no
-// port to compare), so there a client keeps its destination by a hash of its address.
+// port to compare), so there a client keeps its destination by a hash of its address: the
+// consistent one, which moves nearly no other client when a destination goes.
 func (o Options) ofMark() Options {
 	if o.Persist == 0 {
 		return o
 	}
-	return Options{Scheduler: string(proxy.SourceHash), Fallback: true}
+	return Options{Scheduler: string(proxy.Maglev), Fallback: true}
 }
 
 // Graceful tells whether connections outlive the destination that is taken out: its

@@ -7,8 +7,10 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -51,6 +53,9 @@ func boot(qemu, kernel, initrd string, limit time.Duration) (int, error) {
 	}
 	c := exec.Command(qemu, "-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", memory, "-nodefaults", "-no-user-config",
 		"-no-reboot", "-display", "none", "-serial", "stdio", "-nic", "none", "-kernel", kernel, "-initrd", initrd, "-append", words)
+	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // it goes with this program
+	runtime.LockOSThread()                                           // which is told of by its thread
+	defer runtime.UnlockOSThread()
 	out := &console{w: os.Stdout, code: -1}
 	var complaint bytes.Buffer
 	c.Stdout, c.Stderr = out, &complaint

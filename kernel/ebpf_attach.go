@@ -110,11 +110,15 @@ func (k *EBPF) attachLink(nl *netlink.Handle, a *netlink.LinkAttrs) (missing []s
 	if err := nl.QdiscAdd(qdisc); err != nil && !errors.Is(err, unix.EEXIST) {
 		return nil, fmt.Errorf("clsact: %w", err)
 	}
+	variant := ""
+	if a.EncapType != "ether" {
+		variant = "_ip"
+	}
 	for _, door := range []struct {
 		parent        uint32
 		name, program string
 	}{{netlink.HANDLE_MIN_INGRESS, arriveName, "fw_arrive"}, {netlink.HANDLE_MIN_EGRESS, leaveName, "fw_leave"}} {
-		p := k.programs[door.program]
+		p := k.programs[door.program+variant]
 		there, current, err := findFilter(nl, a.Index, door.parent, door.name, p)
 		if err != nil {
 			return missing, err
@@ -162,8 +166,7 @@ func findFilter(nl *netlink.Handle, index int, parent uint32, name string, p *eb
 	return there, current, nil
 }
 
-// writeNICs tells the programs which interfaces lead to pods, which carry no Ethernet,
-// and with which address packets leave by each.
+// writeNICs tells the programs which interfaces lead to pods, and with which address packets leave by each.
 func (k *EBPF) writeNICs(nl *netlink.Handle, links []netlink.Link, d proxy.Detector) error {
 	m := k.maps["nics"]
 	stale := map[string]bool{}
@@ -179,9 +182,6 @@ func (k *EBPF) writeNICs(nl *netlink.Handle, links []netlink.Link, d proxy.Detec
 		value := make([]byte, m.ValueSize())
 		if isPodLink(a, links, d) {
 			value[0] |= 1
-		}
-		if a.EncapType != "ether" && a.EncapType != "loopback" {
-			value[0] |= 2
 		}
 		for i, v6 := range []bool{false, true} {
 			if own := linkAddr(addrs, a.Index, v6); own.IsValid() {
@@ -323,6 +323,39 @@ func (k *EBPF) Cleanup() error {
 		errs = append(errs, fmt.Errorf("ebpf: %w", err))
 	}
 	return errors.Join(errs...)
+}
+
+// Missing tells where programs are not attached, in the words of Attach, and changes
+// nothing.
+func (k *EBPF) Missing() ([]string, error) {
+	nl, err := k.handle()
+	if err != nil {
+		return nil, fmt.Errorf("ebpf: %w", err)
+	}
+	defer nl.Close()
+	links, err := nl.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("ebpf: interfaces: %w", err)
+	}
+	var missing []string
+	for _, l := range links {
+		a := l.Attrs()
+		if a.Flags&unix.IFF_LOOPBACK != 0 {
+			continue
+		}
+		for name, parent := range map[string]uint32{arriveName: netlink.HANDLE_MIN_INGRESS, leaveName: netlink.HANDLE_MIN_EGRESS} {
+			if there, _, err := findFilter(nl, a.Index, parent, name, nil); err == nil && !there {
+				missing = append(missing, fmt.Sprintf("attach %s to %s", name, a.Name))
+			}
+		}
+	}
+	for name := range hooks() {
+		if _, err := os.Stat(filepath.Join(k.opts.Dir, "link_"+name)); err != nil {
+			missing = append(missing, fmt.Sprintf("attach %s to the cgroup", name))
+		}
+	}
+	slices.Sort(missing)
+	return missing, nil
 }
 
 // close lets go of what is open; what is pinned or attached stays.

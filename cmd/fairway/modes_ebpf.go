@@ -31,10 +31,17 @@ func ebpfRoom() modeRoom {
 	}
 }
 
+// driftEBPF compares the maps, and looks where programs are missing.
 func driftEBPF(_ context.Context, plan *proxy.Plan) ([]string, error) {
-	have, err := kernel.NewEBPF(kernel.EBPFOptions{Dir: kernel.EBPFDir(plan.Config.Node)}).List()
+	hand := kernel.NewEBPF(kernel.EBPFOptions{Dir: kernel.EBPFDir(plan.Config.Node)})
+	have, err := hand.List()
 	if err != nil {
 		return nil, err
 	}
-	return ebpf.Diff(have, ebpf.Compile(nil, plan)).Lines(), nil
+	local := *plan
+	if local.Config.LocalAddrs, err = kernel.LocalAddrs(); err != nil {
+		return nil, err
+	}
+	missing, err := hand.Missing()
+	return append(ebpf.Diff(have, ebpf.Compile(nil, &local)).Lines(), missing...), err
 }

@@ -114,8 +114,7 @@ struct nic {
 };
 
 enum {
-	NIC_POD = 1,   /* local pods are behind it */
-	NIC_NO_MAC = 2, /* packets begin with the IP header */
+	NIC_POD = 1, /* local pods are behind it */
 };
 
 struct client_key {

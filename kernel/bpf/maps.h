@@ -29,6 +29,7 @@ WRITTEN(frontends, BPF_MAP_TYPE_HASH, struct frontend_key, struct frontend, 2621
 WRITTEN(pools, BPF_MAP_TYPE_HASH, struct pool_key, struct pool, 262144);
 WRITTEN(tables, BPF_MAP_TYPE_HASH, struct pool_key, struct table, 65536);
 WRITTEN(ranges, BPF_MAP_TYPE_LPM_TRIE, struct range_key, __u32, 65536);
+WRITTEN(fronts, BPF_MAP_TYPE_HASH, struct addr, __u32, 131072);
 WRITTEN(vips, BPF_MAP_TYPE_HASH, struct addr, __u32, 131072);
 WRITTEN(node_addrs, BPF_MAP_TYPE_HASH, struct addr, __u32, 4096);
 WRITTEN(nics, BPF_MAP_TYPE_HASH, __u32, struct nic, 16384);

@@ -53,33 +53,25 @@ inline_ int read_ports(struct __sk_buff *skb, struct pkt *p, __u32 at)
 	return 0;
 }
 
-inline_ int read_v4(struct __sk_buff *skb, struct pkt *p, __u32 at)
+inline_ int take_v4(struct pkt *p, const struct iphdr *ip, __u32 at)
 {
-	struct iphdr ip;
-
-	if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)))
-		return -1;
-	if (ip.frag_off & bpf_htons(0x1fff))
+	if (ip->frag_off & bpf_htons(0x1fff))
 		return -1; /* a later fragment has no ports */
-	map_v4(&p->t.src, ip.saddr);
-	map_v4(&p->t.dst, ip.daddr);
-	p->t.proto = ip.protocol;
-	p->l4 = at + ip.ihl * 4;
-	p->first = ip.ihl == 5;
+	map_v4(&p->t.src, ip->saddr);
+	map_v4(&p->t.dst, ip->daddr);
+	p->t.proto = ip->protocol;
+	p->l4 = at + ip->ihl * 4;
+	p->first = ip->ihl == 5;
 	return 0;
 }
 
-inline_ int read_v6(struct __sk_buff *skb, struct pkt *p, __u32 at)
+inline_ int take_v6(struct __sk_buff *skb, struct pkt *p, const struct ipv6hdr *ip, __u32 at)
 {
-	struct ipv6hdr ip;
-	__u8 next, opt[4];
+	__u8 next = ip->nexthdr, opt[4];
 
-	if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)))
-		return -1;
-	load_v6(&p->t.src, &ip.saddr);
-	load_v6(&p->t.dst, &ip.daddr);
-	next = ip.nexthdr;
-	at += sizeof(ip);
+	load_v6(&p->t.src, &ip->saddr);
+	load_v6(&p->t.dst, &ip->daddr);
+	at += sizeof(*ip);
 	p->first = 1;
 	for (int i = 0; i < 4; i++) {
 		if (next != 0 && next != 43 && next != 60 && next != 44)
@@ -97,9 +89,30 @@ inline_ int read_v6(struct __sk_buff *skb, struct pkt *p, __u32 at)
 	return 0;
 }
 
-inline_ int read_ip(struct __sk_buff *skb, struct pkt *p, __u32 at)
+/* The IP header of a packet, 0 when there is none. */
+inline_ void *header(struct __sk_buff *skb, __u32 l3, __u32 size)
 {
-	return p->v6 ? read_v6(skb, p, at) : read_v4(skb, p, at);
+	void *at = (void *)(long)skb->data + l3;
+
+	if (at + size <= (void *)(long)skb->data_end)
+		return at;
+	if (bpf_skb_pull_data(skb, l3 + size))
+		return 0;
+	at = (void *)(long)skb->data + l3;
+	return at + size <= (void *)(long)skb->data_end ? at : 0;
+}
+
+/* Reads the header of the packet an ICMP error carries. */
+__noinline int read_inner(struct __sk_buff *skb, struct pkt *p, __u32 at)
+{
+	struct ipv6hdr v6;
+	struct iphdr v4;
+
+	if (!p)
+		return -1;
+	if (p->v6)
+		return bpf_skb_load_bytes(skb, at, &v6, sizeof(v6)) ? -1 : take_v6(skb, p, &v6, at);
+	return bpf_skb_load_bytes(skb, at, &v4, sizeof(v4)) ? -1 : take_v4(p, &v4, at);
 }
 
 /* An ICMP error is known by the packet it carries, seen from the other side. The outer
@@ -117,7 +130,7 @@ inline_ int read_error(struct __sk_buff *skb, struct pkt *p, struct tuple *outer
 		return -1;
 	*outer = p->t;
 	*inner = at + 8;
-	if (read_ip(skb, p, at + 8) || read_ports(skb, p, p->l4))
+	if (read_inner(skb, p, at + 8) || read_ports(skb, p, p->l4))
 		return -1;
 	a = p->t.src;
 	p->t.src = p->t.dst;
@@ -129,15 +142,21 @@ inline_ int read_error(struct __sk_buff *skb, struct pkt *p, struct tuple *outer
 	return 0;
 }
 
-/* Reads a packet up to its ports. */
+/* Reads a packet's IP header. */
 inline_ int read_packet(struct __sk_buff *skb, struct pkt *p, __u32 l3)
 {
-	if (skb->protocol == bpf_htons(ETH_P_IPV6))
-		p->v6 = 1;
-	else if (skb->protocol != bpf_htons(ETH_P_IP))
-		return -1;
+	void *ip;
+
 	p->l3 = l3;
-	return read_ip(skb, p, l3);
+	if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+		p->v6 = 1;
+		ip = header(skb, l3, sizeof(struct ipv6hdr));
+		return ip ? take_v6(skb, p, ip, l3) : -1;
+	}
+	if (skb->protocol != bpf_htons(ETH_P_IP))
+		return -1;
+	ip = header(skb, l3, sizeof(struct iphdr));
+	return ip ? take_v4(p, ip, l3) : -1;
 }
 
 inline_ int read_transport(struct __sk_buff *skb, struct pkt *p)

@@ -170,13 +170,15 @@ __noinline int begin(struct pkt *p, struct pick *pk, struct flow *go, int masq)
 
 /* Tells whether a packet goes on with a known flow. A new connection does only as long
  * as its endpoint is still one. */
-inline_ int goes_on(struct __sk_buff *skb, struct pkt *p, struct flow *f)
+__noinline int goes_on(struct __sk_buff *skb, struct pkt *p, struct flow *f)
 {
 	struct tuple t = {};
 	struct flow *back;
 	struct pick pk = {};
-	int masq;
+	int masq = 0;
 
+	if (!p || !f)
+		return 0;
 	if (!f->service) /* a masqueraded reply */
 		return 1;
 	if (p->t.proto == IPPROTO_UDP) {
@@ -195,13 +197,13 @@ inline_ int goes_on(struct __sk_buff *skb, struct pkt *p, struct flow *f)
 	return decide(skb, p, &pk, &masq) == FORWARD && is_member(pk.pool, &pk.ep);
 }
 
-inline_ int arrive_error(struct __sk_buff *skb, struct pkt *p, __u8 door)
+__noinline int arrive_error(struct __sk_buff *skb, struct pkt *p, __u32 door)
 {
-	struct tuple outer;
+	struct tuple outer = {};
 	struct flow *f, copy;
-	__u32 inner;
+	__u32 inner = 0;
 
-	if (read_error(skb, p, &outer, &inner))
+	if (!p || read_error(skb, p, &outer, &inner))
 		return TC_PASS;
 	p->t.door = door;
 	f = bpf_map_lookup_elem(&flows, &p->t);
@@ -212,47 +214,70 @@ inline_ int arrive_error(struct __sk_buff *skb, struct pkt *p, __u8 door)
 	return TC_PASS;
 }
 
-inline_ __u32 ip_offset(struct __sk_buff *skb)
+/* Most packets are nobody's business here: their destination is neither a frontend's
+ * address nor the node's, and so they are not replies to the node either. */
+inline_ int concerns(const struct addr *dst)
 {
-	__u32 ifindex = skb->ifindex;
-	struct nic *n = bpf_map_lookup_elem(&nics, &ifindex);
-
-	return n && n->flags & NIC_NO_MAC ? 0 : ETH_HLEN;
+	return bpf_map_lookup_elem(&fronts, dst) || bpf_map_lookup_elem(&node_addrs, dst);
 }
 
-inline_ int arrive(struct __sk_buff *skb)
+inline_ int pass_by(const struct addr *dst)
+{
+	const struct settings *s = get_settings();
+
+	return s && s->service_cidrs && unknown(s, dst) == DROP ? TC_DROP : TC_PASS;
+}
+
+#define REFUSE 1000 /* what serve returns besides the fates of tc: an answer is due */
+
+/* A packet to a frontend or to the node, up to whose ports p is read. */
+__noinline int serve(struct __sk_buff *skb, struct pkt *p)
 {
 	struct pick pk = {};
-	struct pkt p = {};
 	struct flow *f, go = {};
 	int masq = 0;
 
-	if (read_packet(skb, &p, ip_offset(skb)))
+	if (!p)
 		return TC_PASS;
-	if (p.t.proto == IPPROTO_ICMP || p.t.proto == IPPROTO_ICMPV6)
-		return arrive_error(skb, &p, IN);
-	if (read_transport(skb, &p))
-		return TC_PASS;
-	f = bpf_map_lookup_elem(&flows, &p.t);
-	if (f && goes_on(skb, &p, f)) {
-		touch(skb, &p, f);
+	f = bpf_map_lookup_elem(&flows, &p->t);
+	if (f && goes_on(skb, p, f)) {
+		touch(skb, p, f);
 		go = *f;
-		rewrite(skb, &p, &go);
+		rewrite(skb, p, &go);
 		return TC_PASS;
 	}
-	switch (decide(skb, &p, &pk, &masq)) {
+	switch (decide(skb, p, &pk, &masq)) {
 	case PASS:
 		return TC_PASS;
 	case REJECT:
-		return send_refusal(skb, &p);
+		return REFUSE;
 	case DROP:
 		return TC_DROP;
 	}
-	if (choose(&pk) || begin(&p, &pk, &go, masq))
+	if (choose(&pk) || begin(p, &pk, &go, masq))
 		return TC_DROP;
 	count_connection(pk.service);
-	rewrite(skb, &p, &go);
+	rewrite(skb, p, &go);
 	return TC_PASS;
+}
+
+inline_ int arrive(struct __sk_buff *skb, __u32 l3)
+{
+	struct pkt p = {};
+	int fate;
+
+	if (read_packet(skb, &p, l3))
+		return TC_PASS;
+	if (p.t.proto == IPPROTO_ICMP || p.t.proto == IPPROTO_ICMPV6)
+		return arrive_error(skb, &p, IN);
+	if (p.t.proto != IPPROTO_TCP && p.t.proto != IPPROTO_UDP)
+		return TC_PASS;
+	if (!concerns(&p.t.dst))
+		return pass_by(&p.t.dst);
+	if (read_transport(skb, &p))
+		return TC_PASS;
+	fate = serve(skb, &p);
+	return fate == REFUSE ? send_refusal(skb, &p) : fate;
 }
 
 /* Chooses the address and a free port a connection leaves the node with. */
@@ -297,12 +322,12 @@ __noinline int masquerade(struct __sk_buff *skb, struct pkt *p, struct flow *f)
 	return 0;
 }
 
-inline_ int leave(struct __sk_buff *skb)
+inline_ int leave(struct __sk_buff *skb, __u32 l3)
 {
 	struct pkt p = {};
 	struct flow *f, go;
 
-	if (read_packet(skb, &p, ip_offset(skb)))
+	if (read_packet(skb, &p, l3))
 		return TC_PASS;
 	if (p.t.proto == IPPROTO_ICMP || p.t.proto == IPPROTO_ICMPV6)
 		return arrive_error(skb, &p, OUT);
@@ -323,13 +348,26 @@ inline_ int leave(struct __sk_buff *skb)
 SEC("tc")
 int fw_arrive(struct __sk_buff *skb)
 {
-	return arrive(skb);
+	return arrive(skb, ETH_HLEN);
 }
 
 SEC("tc")
 int fw_leave(struct __sk_buff *skb)
 {
-	return leave(skb);
+	return leave(skb, ETH_HLEN);
+}
+
+/* On interfaces whose packets begin with the IP header. */
+SEC("tc")
+int fw_arrive_ip(struct __sk_buff *skb)
+{
+	return arrive(skb, 0);
+}
+
+SEC("tc")
+int fw_leave_ip(struct __sk_buff *skb)
+{
+	return leave(skb, 0);
 }
 
 #endif

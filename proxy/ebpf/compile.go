@@ -149,7 +149,7 @@ func compilePort(sp *proxy.ServicePort, plan *proxy.Plan) []Entry {
 		if !sp.ClusterIP.IsValid() {
 			return nil
 		}
-		return []Entry{{VIPs, addrKey(sp.ClusterIP), u32(1)}}
+		return []Entry{{Fronts, addrKey(sp.ClusterIP), u32(1)}, {VIPs, addrKey(sp.ClusterIP), u32(1)}}
 	}
 	c := &portCompiler{sp: sp, service: ServiceID(sp.Key), pools: map[string]uint64{}}
 	if sp.ClusterIP.IsValid() {
@@ -198,6 +198,9 @@ type portCompiler struct {
 }
 
 func (c *portCompiler) add(a netip.Addr, port uint16, f frontend) {
+	if !a.IsUnspecified() {
+		c.out = append(c.out, Entry{Fronts, addrKey(a), u32(1)})
+	}
 	c.out = append(c.out, Entry{Frontends, frontendKey(a, port, c.sp.Proto), f.bytes()})
 }
 

@@ -57,7 +57,7 @@ func Diff(have, want *Program) *Change {
 		var g Group
 		for _, e := range p.Entries {
 			if seen[e.id()] {
-				continue // the cluster address of several ports
+				continue // the address of several ports
 			}
 			seen[e.id()] = true
 			if v, ok := old[e.id()]; ok && v == e.Value {
@@ -90,14 +90,15 @@ func sharedParts(have, want *Program) map[*Part]bool {
 	return same
 }
 
-// remove deletes what is left of old, but not a cluster address some shared part still
-// has.
+// shared tells the maps whose elements several Service ports may have.
+func shared(k Kind) bool { return k == VIPs || k == Fronts }
+
+// remove deletes what is left of old, but not an address some shared part still has.
 func (c *Change) remove(old map[entryID]string, want *Program, same map[*Part]bool) {
-	vips := slices.ContainsFunc(slices.Collect(maps.Keys(old)), func(id entryID) bool { return id.kind == VIPs })
-	if vips {
+	if slices.ContainsFunc(slices.Collect(maps.Keys(old)), func(id entryID) bool { return shared(id.kind) }) {
 		want.each(func(p *Part) {
 			for _, e := range p.Entries {
-				if e.Kind == VIPs && same[p] {
+				if shared(e.Kind) && same[p] {
 					delete(old, e.id())
 				}
 			}

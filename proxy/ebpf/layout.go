@@ -18,25 +18,26 @@ const (
 	Tables
 	Ranges
 	VIPs
+	Fronts
 	Frontends
 	Settings
 	kinds
 )
 
 // Kinds lists the maps in the order they are written.
-func Kinds() []Kind { return []Kind{NodeAddrs, Pools, Tables, Ranges, VIPs, Frontends, Settings} }
+func Kinds() []Kind { return []Kind{NodeAddrs, Pools, Tables, Ranges, VIPs, Fronts, Frontends, Settings} }
 
 // String is the map's name in the kernel.
 func (k Kind) String() string {
-	return [...]string{"node_addrs", "pools", "tables", "ranges", "vips", "frontends", "settings"}[k]
+	return [...]string{"node_addrs", "pools", "tables", "ranges", "vips", "fronts", "frontends", "settings"}[k]
 }
 
 // KeySize and ValueSize are those of the structures in kernel/bpf/layout.h, in bytes.
-func (k Kind) KeySize() int { return [...]int{16, 16, 16, 28, 16, 20, 4}[k] }
+func (k Kind) KeySize() int { return [...]int{16, 16, 16, 28, 16, 16, 20, 4}[k] }
 
 // ValueSize is the size of a value in bytes.
 func (k Kind) ValueSize() int {
-	return [...]int{4, 16 + ChunkSize*endpointSize, 2 * tablePart, 4, 4, 32, settingsSize}[k]
+	return [...]int{4, 16 + ChunkSize*endpointSize, 2 * tablePart, 4, 4, 4, 32, settingsSize}[k]
 }
 
 // ChunkSize is how many endpoints one element of the map pools holds.

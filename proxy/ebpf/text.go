@@ -35,7 +35,7 @@ func (e Entry) String() string {
 	switch e.Kind {
 	case NodeAddrs:
 		return fmt.Sprintf("%s %s%s", e.Kind, k.addr(), flagWords(v.u32(), "local", "nodeports"))
-	case VIPs:
+	case VIPs, Fronts:
 		return fmt.Sprintf("%s %s", e.Kind, k.addr())
 	case Pools:
 		return e.poolText(k, v)

@@ -162,11 +162,12 @@ func (st *stage) zones(dir string) error {
 	return errors.Join(write(dir, "cluster.local", forward.String()), write(dir, "in-addr.arpa", reverse.String()))
 }
 
+// nsd is told to limit nobody and to add nothing to answers that the others do not.
 func (st *stage) nsd(s *server, dir string) ([]string, error) {
 	if err := st.zones(dir); err != nil {
 		return nil, err
 	}
-	conf := fmt.Sprintf("server:\n  server-count: 1\n  ip-address: %s@%d\n  username: \"\"\n  chroot: \"\"\n  zonesdir: %q\n  pidfile: %q\n  xfrdfile: \"\"\n  zonelistfile: %q\n  database: \"\"\n  reuseport: yes\n  minimal-responses: yes\nremote-control:\n  control-enable: no\n",
+	conf := fmt.Sprintf("server:\n  server-count: 1\n  ip-address: %s@%d\n  username: \"\"\n  chroot: \"\"\n  zonesdir: %q\n  pidfile: %q\n  xfrdfile: \"\"\n  zonelistfile: %q\n  database: \"\"\n  reuseport: yes\n  minimal-responses: yes\n  rrl-ratelimit: 0\n  rrl-whitelist-ratelimit: 0\nremote-control:\n  control-enable: no\n",
 		s.addr, s.port, dir, filepath.Join(dir, "pid"), filepath.Join(dir, "list"))
 	for _, z := range []string{"cluster.local", "in-addr.arpa"} {
 		conf += fmt.Sprintf("zone:\n  name: %s\n  zonefile: %s\n", z, z)

@@ -169,6 +169,9 @@ func (f *flags) measure(ctx context.Context, work []job) error {
 			fmt.Fprintf(os.Stderr, "%s, %d Services: %s\n", j.mode, j.services, why)
 			continue
 		}
+		if err := report.Drop(f.out+".csv", j.mode.program, j.mode.name, j.services); err != nil {
+			return err
+		}
 		quiet(ctx, f.pause)
 		fmt.Fprintf(os.Stderr, "[%d of %d, %s] %s, %d Services x %d endpoints\n", i+1, len(work), time.Since(start).Round(time.Second), j.mode, j.services, f.endpoints)
 		s := &session{options: f.options, mode: j.mode, services: j.services, log: func(format string, args ...any) {
@@ -181,7 +184,7 @@ func (f *flags) measure(ctx context.Context, work []job) error {
 		if err != nil && !errors.Is(err, errStopped) {
 			fmt.Fprintf(os.Stderr, "    failed: %v\n", err)
 		}
-		if errors.Is(err, errStopped) {
+		if errors.Is(err, errStopped) { // by cold
 			fmt.Fprintf(os.Stderr, "    not programmed after %s: stopped; it is not tried with more Services\n", f.limit)
 		}
 		if err := report.Write(f.out+".csv", s.rows); err != nil {

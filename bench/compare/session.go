@@ -235,6 +235,12 @@ func (s *session) restart(ctx context.Context) error {
 			return err
 		}
 		took, err := s.proc.programmed(ctx, s.stage, []int{fresh}, s.limit)
+		if errors.Is(err, errStopped) {
+			s.record(report.Halted, round, s.limit.Seconds())
+			s.log("restart not done after %s; a full resync is not tried", s.limit)
+			s.measures = nil
+			return nil
+		}
 		if err != nil {
 			return err
 		}

@@ -45,6 +45,12 @@ func TestCSV(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("read %v, %v, want %v", got, err, want)
 	}
+	if err := Drop(path, KubeProxy, "nftables", 1000); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := Read(path); len(got) != len(want)-3 || len(got.Values(KubeProxy, "nftables", 1000, Cold)) != 0 {
+		t.Errorf("after dropping three of %d rows there are %d", len(want), len(got))
+	}
 }
 
 func TestBars(t *testing.T) {

@@ -34,6 +34,7 @@ const (
 	Remove      = "-1 Service"                     //
 	RemoveCPU   = "-1 Service, processor"          //
 	Restart     = "restart"                        // start of the process to a Service new since then
+	Halted      = "restart, stopped after"         // it had not caught up by then
 	RestartCPU  = "restart, processor"             //
 	Dials       = "dials during a full resync"     // made
 	Failed      = "dials failed in a full resync"  // of those
@@ -82,6 +83,25 @@ func Write(path string, rows Rows) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	return f.Close()
+}
+
+// Drop takes a half-measured contestant's rows of one size out of the file.
+func Drop(path, program, mode string, services int) error {
+	rows, err := Read(path)
+	if err != nil {
+		return err
+	}
+	kept := slices.DeleteFunc(slices.Clone(rows), func(r Row) bool { return r.Program == program && r.Mode == mode && r.Services == services })
+	if len(kept) == len(rows) {
+		return nil
+	}
+	if err := os.Remove(path + ".new"); err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	if err := Write(path+".new", kept); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
 }
 
 // Read reads what Write has written; a file that is not there has no rows.

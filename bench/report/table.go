@@ -106,10 +106,13 @@ func (rows Rows) each(f func(c contestant, services int)) {
 
 func (rows Rows) cell(c contestant, services int, measure string, write func(float64) string) string {
 	v, ok := rows.Median(c.program, c.mode, services, measure)
-	if !ok {
-		return "-"
+	if ok {
+		return write(v)
 	}
-	return write(v)
+	if stopped, ok := rows.Median(c.program, c.mode, services, Halted); ok && measure == Restart {
+		return "over " + write(stopped)
+	}
+	return "-"
 }
 
 func (rows Rows) sum(c contestant, services int, measure string) string {

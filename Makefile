@@ -26,7 +26,7 @@ lab: packages build-lab ## a cluster of three nodes with Fairway on each; then: 
 	echo "it was up already; for the Fairway just built: bin/fairway-lab kubectl -n fairway-system rollout restart ds/fairway"; \
 	else bin/fairway-lab up; fi
 
-test: packages test-quick test-ipvs test-lab ## everything: unit, stories, kernel (needs root), lab with real kubectl, a short e2e
+test: packages test-quick bpf-check test-ipvs test-lab ## everything: unit, stories, kernel (needs root), a virtual machine, the lab with real kubectl, a short e2e
 
 test-quick: ## unit tests, stories and, as root, the kernel tests in network namespaces
 	@if [ $$(id -u) = 0 ]; then export FAIRWAY_REQUIRE_KERNEL=1; else echo "not root: kernel tests will be skipped"; fi; \
@@ -40,13 +40,13 @@ test-ipvs: packages ## IPVS mode on a real kernel that has it, in a small virtua
 	$(GO) build -o bin/ ./hack/vm/vmexec ./hack/vm/vminit
 	FAIRWAY_REQUIRE_KERNEL=1 FAIRWAY_REQUIRE_IPVS=1 $(GO) test -count=1 -timeout 60m -exec $(CURDIR)/bin/vmexec -run $(IPVS) ./test/kernel
 
-test-lab: packages build-lab e2e-build ## the articles' stories with kubectl in a lab, and the short e2e stage, in both proxy modes
+test-lab: packages build-lab e2e-build ## the articles' stories with kubectl in a lab, and the short e2e stage, in four proxy modes
 	test/lab.sh
 
 e2e-build: ## bin/e2e.test, Kubernetes' own suite (first time: minutes)
 	lab/e2e/build.sh
 
-e2e: packages build-lab e2e-build ## [sig-network] Conformance against a lab of its own; MODE=nftables|iptables STAGE=... FOCUS=...
+e2e: packages build-lab e2e-build ## [sig-network] Conformance against a lab of its own; MODE=nftables|iptables|userspace|ebpf STAGE=... FOCUS=...
 	test/e2e.sh
 
 bpf: bpf-packages ## compile the eBPF mode's programs again (kernel/bpf/balancer.o, which is committed)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Kubernetes' own [sig-network] Conformance against a lab of its own.
-#   MODE=nftables|iptables  STAGE=services|dns|api|networking|rest|short (default: all)  FOCUS=REGEX
+#   MODE=nftables|iptables|userspace|ebpf  STAGE=services|dns|api|networking|rest|short (default: all)  FOCUS=REGEX
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mode=${MODE:-nftables} name=e2e-${MODE:-nftables}

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# The lab's own tests; then, in a lab of each proxy mode (MODES="nftables iptables", side
-# by side), the stories of test/lab and a stage of Kubernetes' e2e suite (E2E=short, another
-# stage, or none). Fails when anything was skipped. Every part tells how long it took.
+# The lab's own tests; then, in a lab of each proxy mode (MODES="nftables iptables userspace
+# ebpf", two at a time; IPVS has its virtual machine), the stories of test/lab and a stage of
+# Kubernetes' e2e suite (E2E=short, another stage, or none). Fails when anything was skipped.
+# Every part tells how long it took.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export CGO_ENABLED=0 FAIRWAY_REQUIRE_LAB=1 FAIRWAY_LAB_SCRIPT=1
@@ -47,12 +48,18 @@ stories() {
 code=0
 timed "the lab's own tests" go -C lab test -count=1 ./... || code=1
 jobs=()
-for mode in ${MODES:-nftables iptables}; do
+finish() {
+	local job
+	for job in "${jobs[@]}"; do
+		wait "$job" || code=1
+	done
+	jobs=()
+}
+for mode in ${MODES:-nftables iptables userspace ebpf}; do
 	(stories "$mode") > >(sed -u "s/^/$mode  /") 2>&1 &
 	jobs+=($!)
+	[ "${#jobs[@]}" -lt 2 ] || finish
 done
-for job in "${jobs[@]}"; do
-	wait "$job" || code=1
-done
+finish
 echo "== all of it: $SECONDS s"
 exit $code

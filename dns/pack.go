@@ -33,7 +33,7 @@ func (z *Zone) Pack(dst []byte, q *Query, limit int, spin uint32) (reply []byte,
 	}
 	p := &q.reply
 	p.start(dst, q, limit, a.name.labels)
-	what := leave
+	var what lookup
 	m := q.labels - a.name.labels
 	switch {
 	case m == 0:

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -101,7 +102,7 @@ func (k *IPVS) probeServices() error {
 	if errors.Is(errs[0], unix.ENOENT) && !errors.Is(errs[0], ErrNoIPVS) {
 		return fmt.Errorf("the kernel has no scheduler rr (module ip_vs_rr): %w", errs[0])
 	}
-	return errors.Join(errs...)
+	return cmp.Or(errs[0], errs[1])
 }
 
 // probeSet is the name of the sets that are made and taken away at once.

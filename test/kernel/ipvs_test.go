@@ -216,3 +216,25 @@ func send(t *testing.T, lab *netlab.Lab, src, dst string) netlab.Observation {
 	}
 	return o
 }
+
+// TestIPVSMissing: where the kernel has no IPVS, the error says exactly what it lacks.
+func TestIPVSMissing(t *testing.T) {
+	requireKernel(t)
+	err := probeIPVS()
+	if err == nil {
+		t.Skip("this kernel has it all")
+	}
+	lab, labErr := netlab.New(netlab.Layout{})
+	if labErr != nil {
+		t.Fatal(labErr)
+	}
+	defer lab.Close()
+	_, _, err = loop.OpenIPVS(context.Background(), lab.Node.NS(), "node1", kernel.AnyVariant)
+	if !errors.Is(err, kernel.ErrNoIPVS) || !strings.Contains(err.Error(), "module ip_vs)") && !strings.Contains(err.Error(), "module dummy)") {
+		t.Errorf("%v", err)
+	}
+	t.Log(err)
+	if err := loop.RemoveIPVS(context.Background(), lab.Node.NS()); err != nil {
+		t.Errorf("removing what never was there: %v", err)
+	}
+}

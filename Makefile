@@ -38,7 +38,10 @@ test-kernel: packages ## only the tests that program a real kernel, in network n
 test-ipvs: packages ## IPVS mode on a real kernel that has it, in a small virtual machine (no KVM, no root needed)
 	@mkdir -p bin
 	$(GO) build -o bin/ ./hack/vm/vmexec ./hack/vm/vminit
-	FAIRWAY_REQUIRE_KERNEL=1 FAIRWAY_REQUIRE_IPVS=1 $(GO) test -count=1 -timeout 60m -exec $(CURDIR)/bin/vmexec -run $(IPVS) ./test/kernel
+	export FAIRWAY_REQUIRE_KERNEL=1 FAIRWAY_REQUIRE_IPVS=1; \
+	$(GO) test -count=1 -timeout 60m -exec $(CURDIR)/bin/vmexec -run $(IPVS) ./test/kernel && \
+	$(GO) test -count=1 -timeout 60m -exec $(CURDIR)/bin/vmexec -short -run TestPackets/ipvs ./test/matrix && \
+	$(GO) test -count=1 ./hack/vm/...
 
 test-lab: packages build-lab e2e-build ## the articles' stories with kubectl in a lab, and the short e2e stage, in four proxy modes
 	test/lab.sh

@@ -29,9 +29,11 @@ type cluster struct {
 	plan      *proxy.Plan
 }
 
+func nodeIPs() []netip.Addr { return []netip.Addr{netip.MustParseAddr("172.30.0.11")} }
+
 func newCluster(services, endpoints int) *cluster {
 	c := &cluster{endpoints: endpoints, cfg: proxy.Config{
-		Node: "node1", NodeIPs: []netip.Addr{netip.MustParseAddr("172.30.0.11")}, MasqueradeBit: 14, RejectUnknownPorts: true,
+		Node: "node1", NodeIPs: nodeIPs(), MasqueradeBit: 14, RejectUnknownPorts: true,
 		NodePortAddresses: proxy.NodePortAddresses{Primary: true},
 		Detector:          proxy.Detector{Mode: proxy.DetectClusterCIDR, CIDRs: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/9")}},
 	}}

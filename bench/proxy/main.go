@@ -16,33 +16,40 @@ import (
 
 	"fairway/kernel"
 	"fairway/loop"
+	"fairway/proxy"
 	"fairway/test/netlab"
 )
 
 // mode opens a backend on a namespace.
 type mode struct {
 	name string
-	open func(ns int) (loop.Backend, error)
+	open func(node *netlab.Host) (loop.Backend, error)
 }
 
 func modes() []mode {
-	iptables := func(v kernel.Variant) func(int) (loop.Backend, error) {
-		return func(ns int) (loop.Backend, error) {
-			b, _, err := loop.OpenIPTables(context.Background(), ns, v, "node1")
+	iptables := func(v kernel.Variant) func(*netlab.Host) (loop.Backend, error) {
+		return func(node *netlab.Host) (loop.Backend, error) {
+			b, _, err := loop.OpenIPTables(context.Background(), node.NS(), v, "node1")
 			return b, err
 		}
 	}
 	return []mode{
-		{"nftables", func(ns int) (loop.Backend, error) { return loop.NewNFTables(kernel.NewNFTables(ns)), nil }},
+		{"nftables", func(node *netlab.Host) (loop.Backend, error) {
+			return loop.NewNFTables(kernel.NewNFTables(node.NS())), nil
+		}},
 		{"iptables-nft", iptables(kernel.NFTVariant)},
 		{"iptables-legacy", iptables(kernel.LegacyVariant)},
+		{"userspace", func(node *netlab.Host) (loop.Backend, error) {
+			b, _, err := loop.OpenUserspace(node.NS(), node.Do, "node1")
+			return b, err
+		}},
 	}
 }
 
 func main() {
 	sizes := flag.String("services", "1000,10000", "numbers of Services")
 	endpoints := flag.Int("endpoints", 10, "endpoints of each Service")
-	only := flag.String("modes", "nftables,iptables-nft,iptables-legacy", "modes to measure")
+	only := flag.String("modes", "nftables,iptables-nft,iptables-legacy,userspace", "modes to measure")
 	bar := flag.Duration("bar", 0, "fail when a cold start of nftables takes longer")
 	flag.Parse()
 	if err := netlab.Missing(); err != nil {
@@ -94,16 +101,21 @@ func short(d time.Duration) string {
 	return fmt.Sprintf("%.2fms", float64(d)/1e6)
 }
 
+// leaver is a backend that ends with its process.
+type leaver interface {
+	Leave(ctx context.Context, plan *proxy.Plan) error
+}
+
 type result struct{ cold, endpoint, add, remove, restart took }
 
 // measure runs the steps on one mode. A step is done several times and the median told.
 func measure(m mode, services, endpoints int) (result, error) {
-	lab, err := netlab.New(netlab.Layout{})
+	lab, err := netlab.New(netlab.Layout{NodeAddrs: nodeIPs()})
 	if err != nil {
 		return result{}, err
 	}
 	defer lab.Close()
-	b, err := m.open(lab.Node.NS())
+	b, err := m.open(lab.Node)
 	if err != nil {
 		return result{}, err
 	}
@@ -120,7 +132,14 @@ func measure(m mode, services, endpoints int) (result, error) {
 			return r, err
 		}
 	}
-	fresh, err := m.open(lab.Node.NS())
+	if l, ok := b.(leaver); ok { // its listeners would be in the way of the next ones
+		now, cancel := context.WithCancel(context.Background())
+		cancel()
+		if err := l.Leave(now, c.plan); err != nil {
+			return r, err
+		}
+	}
+	fresh, err := m.open(lab.Node)
 	if err != nil {
 		return r, err
 	}

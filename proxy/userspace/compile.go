@@ -23,7 +23,8 @@ type Carry struct {
 type part struct {
 	from      *proxy.ServicePort
 	circular  []netip.AddrPort // endpoints left out
-	ports     [2]uint16        // of the inner listeners for Cluster and Local; 0 is none
+	names     [2]string        // of the inner listeners for Cluster and Local
+	ports     [2]uint16        // theirs; 0 is none
 	failed    bool
 	listeners []*Listener
 	refused   front // a NodePort of loopback without endpoints
@@ -33,18 +34,21 @@ type part struct {
 // Compile turns a Plan into a Program, with rules when capture says the process may write
 // them. What it made of the same *proxy.ServicePort in prev (nil at first) is taken over.
 func Compile(prev *Program, plan *proxy.Plan, capture bool, carry Carry) *Program {
-	c := &compiler{plan: plan, capture: capture, carry: carry, taken: map[front]bool{}}
-	c.inner = [2]netip.Addr{innerAddr(plan, false), innerAddr(plan, true)}
-	p := &Program{settings: c.settings(), byAddr: map[front]*Listener{}, refused: map[front]bool{}}
-	if prev == nil || prev.settings != p.settings {
+	if prev == nil {
 		prev = &Program{}
 	}
-	c.reserve()
-	kept := prev.kept()
+	c := &compiler{plan: plan, capture: capture, carry: carry, prev: prev}
+	c.inner = [2]netip.Addr{innerAddr(plan, false), innerAddr(plan, true)}
+	p := &Program{settings: c.settings(), plan: plan}
+	if prev.settings != p.settings {
+		prev = &Program{}
+	}
+	c.sameFronts = prev.sameFronts(plan)
+	kept := prev.keeper(len(plan.Ports))
 	rules := *plan
-	rules.Ports = nil
-	for _, sp := range plan.Ports {
-		made := c.part(sp, kept[sp])
+	rules.Ports = make([]*proxy.ServicePort, 0, len(plan.Ports))
+	for i, sp := range plan.Ports {
+		made := c.part(sp, kept(i, sp))
 		p.add(made)
 		rules.Ports = append(rules.Ports, made.captured)
 		if len(made.circular) > 0 {
@@ -60,23 +64,46 @@ func Compile(prev *Program, plan *proxy.Plan, capture bool, carry Carry) *Progra
 	return p
 }
 
-func (p *Program) kept() map[*proxy.ServicePort]*part {
-	kept := make(map[*proxy.ServicePort]*part, len(p.parts))
-	for _, old := range p.parts {
-		kept[old.from] = old
+// keeper finds the part made from a ServicePort among n: at the same place, counted from
+// the start or from the end, or by a map that is only made when need be.
+func (p *Program) keeper(n int) func(i int, sp *proxy.ServicePort) *part {
+	var byPort map[*proxy.ServicePort]*part
+	return func(i int, sp *proxy.ServicePort) *part {
+		for _, at := range []int{i, i + len(p.parts) - n} {
+			if at >= 0 && at < len(p.parts) && p.parts[at].from == sp {
+				return p.parts[at]
+			}
+		}
+		if byPort == nil {
+			byPort = make(map[*proxy.ServicePort]*part, len(p.parts))
+			for _, old := range p.parts {
+				byPort[old.from] = old
+			}
+		}
+		return byPort[sp]
 	}
-	return kept
 }
 
 func (p *Program) add(made *part) {
 	p.parts = append(p.parts, made)
 	p.Listeners = append(p.Listeners, made.listeners...)
-	for _, l := range made.listeners {
-		p.byAddr[front{l.Addr, l.Key.Proto}] = l
+}
+
+// sameFronts tells whether the Services of plan have the addresses and ports they had:
+// then an endpoint that was none of them is none now.
+func (p *Program) sameFronts(plan *proxy.Plan) bool {
+	if p.plan == nil || len(p.parts) != len(plan.Ports) || !slices.Equal(p.plan.Config.LocalAddrs, plan.Config.LocalAddrs) ||
+		!slices.Equal(p.plan.Config.NodeIPs, plan.Config.NodeIPs) {
+		return false
 	}
-	if made.refused.addr.IsValid() {
-		p.refused[made.refused] = true
+	for i, sp := range plan.Ports {
+		was := p.parts[i].from
+		if was != sp && (was.Key != sp.Key || was.ClusterIP != sp.ClusterIP || was.Port != sp.Port || was.NodePort != sp.NodePort ||
+			!slices.Equal(was.ExternalIPs, sp.ExternalIPs) || !slices.Equal(was.LoadBalancerIPs, sp.LoadBalancerIPs)) {
+			return false
+		}
 	}
+	return true
 }
 
 // withConfig makes the plan one of the rules' own mode: they lead to listeners, and
@@ -90,8 +117,11 @@ type compiler struct {
 	plan    *proxy.Plan
 	capture bool
 	carry   Carry
+	prev    *Program
 	inner   [2]netip.Addr // by family: where inner listeners are
 	taken   map[front]bool
+	// sameFronts is Program.sameFronts of the one before.
+	sameFronts bool
 }
 
 // innerAddr is the address packets are led to: the node's own that its interfaces have,
@@ -143,15 +173,15 @@ const (
 	portCount = 65536 - firstPort
 )
 
-// reserve keeps the ports of open listeners for them.
+// reserve keeps the ports of listeners that were there before for them.
 func (c *compiler) reserve() {
-	if !c.capture {
-		return
-	}
-	for _, sp := range c.plan.Ports {
-		for _, which := range listNames() {
-			if port := c.carry.Ports[innerName(sp, which)]; port != 0 {
-				c.taken[front{netip.AddrPortFrom(c.innerOf(sp.IPv6), port), sp.Proto}] = true
+	c.taken = map[front]bool{}
+	for _, old := range c.prev.parts {
+		for i, name := range old.names {
+			for _, port := range []uint16{old.ports[i], c.carry.Ports[name]} {
+				if port != 0 {
+					c.taken[front{netip.AddrPortFrom(c.innerOf(old.from.IPv6), port), old.from.Proto}] = true
+				}
 			}
 		}
 	}
@@ -162,6 +192,9 @@ func (c *compiler) reserve() {
 func (c *compiler) port(sp *proxy.ServicePort, name string) uint16 {
 	if port := c.carry.Ports[name]; port != 0 {
 		return port
+	}
+	if c.taken == nil {
+		c.reserve()
 	}
 	at := hash(name)
 	for i := range uint32(portCount) {
@@ -185,7 +218,15 @@ func hash(s string) uint32 {
 
 // part makes the listeners of one ServicePort and what the rules see of it.
 func (c *compiler) part(sp *proxy.ServicePort, old *part) *part {
-	made := &part{from: sp, circular: c.circular(sp)}
+	made := &part{from: sp}
+	if old != nil && c.sameFronts {
+		made.circular = old.circular
+	} else {
+		made.circular = c.circular(sp)
+	}
+	if old != nil && !old.failed && slices.Equal(old.circular, made.circular) && c.stillOpen(old) {
+		return old
+	}
 	lists := listsOf(sp, made.circular)
 	direct := sp.Proto == packet.SCTP // no process carries it: the kernel forwards it itself
 	if !direct && c.capture {
@@ -195,7 +236,7 @@ func (c *compiler) part(sp *proxy.ServicePort, old *part) *part {
 			if len(lists[i].Targets) == 0 || made.failed {
 				continue
 			}
-			made.ports[i] = c.port(sp, name)
+			made.names[i], made.ports[i] = name, c.port(sp, name)
 			made.failed = made.failed || made.ports[i] == 0 || c.carry.Failed[name]
 		}
 	}
@@ -220,6 +261,19 @@ func (c *compiler) part(sp *proxy.ServicePort, old *part) *part {
 		}
 	}
 	return made
+}
+
+// stillOpen tells whether the listeners of a part are where it says, as far as is known.
+func (c *compiler) stillOpen(old *part) bool {
+	for i, name := range old.names {
+		if name == "" {
+			continue
+		}
+		if port := c.carry.Ports[name]; port != 0 && port != old.ports[i] || c.carry.Failed[name] {
+			return false
+		}
+	}
+	return true
 }
 
 // circular lists the endpoints that are a Service's own address: the process's connection

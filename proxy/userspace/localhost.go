@@ -12,16 +12,16 @@ import (
 // *proxy.ServicePort in prev (nil at first) is taken over.
 func Localhost(prev *Program, plan *proxy.Plan) *Program {
 	c := &compiler{plan: plan}
-	p := &Program{settings: c.settings(), byAddr: map[front]*Listener{}, refused: map[front]bool{}}
+	p := &Program{settings: c.settings(), plan: plan}
 	if prev == nil || prev.settings != p.settings {
 		prev = &Program{}
 	}
-	kept := prev.kept()
-	for _, sp := range plan.Ports {
+	kept := prev.keeper(len(plan.Ports))
+	for i, sp := range plan.Ports {
 		if !plan.Config.LocalhostRelay || sp.Proto != packet.TCP {
 			continue
 		}
-		made := kept[sp]
+		made := kept(i, sp)
 		if made == nil {
 			made = &part{from: sp, captured: sp}
 			made.listeners, made.refused = c.localhost(sp, listsOf(sp, nil))

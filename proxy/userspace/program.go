@@ -10,6 +10,7 @@ package userspace
 import (
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"fairway/model"
@@ -34,10 +35,26 @@ type Program struct {
 	capture func() *nftables.Program
 
 	parts    []*part
+	plan     *proxy.Plan
 	settings string
-	byAddr   map[front]*Listener
+
+	once   sync.Once
+	byAddr map[front]*Listener
 	// refused are loopback's NodePorts without an endpoint: nothing listens there.
 	refused map[front]bool
+}
+
+// index finds listeners by address; only Trace needs it.
+func (p *Program) index() {
+	p.byAddr, p.refused = map[front]*Listener{}, map[front]bool{}
+	for _, made := range p.parts {
+		for _, l := range made.listeners {
+			p.byAddr[front{l.Addr, l.Key.Proto}] = l
+		}
+		if made.refused.addr.IsValid() {
+			p.refused[made.refused] = true
+		}
+	}
 }
 
 // Capture is the rules, nil when there are none.

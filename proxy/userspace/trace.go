@@ -33,6 +33,7 @@ func (p *Program) Trace(pkt packet.Packet, local func(netip.Addr) bool) packet.V
 // outer is what a listener at a Service's own address does with the packet; false when
 // there is none. Rules do not lead away from one: only loopback's are beside rules.
 func (p *Program) outer(pkt packet.Packet) (packet.Verdict, bool) {
+	p.once.Do(p.index)
 	at := front{pkt.Dst, pkt.Proto}
 	if p.refused[at] {
 		return packet.Verdict{Action: packet.Reject, Steps: []packet.Step{{Where: "listeners", What: "no endpoint, so none is at " + pkt.Dst.String()}}}, true

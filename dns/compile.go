@@ -114,10 +114,13 @@ func (z *Zone) merge(now, old []*part, services []*model.Service) ([]*part, chan
 			now, old = append(now, old[0]), old[1:]
 			continue
 		}
+		p := &part{svc: svc, cfg: z.cfg}
 		if len(old) > 0 && old[0].svc.Name == svc.Name {
+			if old[0].hosts.Load() != nil {
+				p.packed() // it is asked for: no query shall wait until this is done
+			}
 			c.gone, old = append(c.gone, old[0]), old[1:]
 		}
-		p := &part{svc: svc, cfg: z.cfg}
 		now, c.come = append(now, p), append(c.come, p)
 	}
 	c.gone = append(c.gone, old...)

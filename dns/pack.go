@@ -58,7 +58,7 @@ func (z *Zone) Pack(dst []byte, q *Query, limit int, spin uint32) (reply []byte,
 	return p.finish(rcode), rcode, true
 }
 
-// outcome of looking a name up.
+// lookup is the outcome of looking a name up.
 type lookup uint8
 
 const (

@@ -158,3 +158,44 @@ func BenchmarkPack(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkFirstQuestion is what a change of a headless Service costs: packing it.
+func BenchmarkFirstQuestion(b *testing.B) {
+	for _, n := range []int{5, 200, 1000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			snap, _ := model.Build(nil, headlessOf(cluster(1, 0), n))
+			var q dns.Query
+			q.Read(rawQuery("big.bench.svc.cluster.local.", dns.TypeA, 4096))
+			buf := make([]byte, 0, 65536)
+			for b.Loop() {
+				b.StopTimer()
+				z, _ := dns.Build(nil, snap, dns.DefaultConfig())
+				b.StartTimer()
+				z.Pack(buf, &q, 4096, 0)
+			}
+		})
+	}
+}
+
+// TestAskedStaysPacked: a Service that is asked for is packed anew when it changes,
+// before a query can come; the new answer is the right one.
+func TestAskedStaysPacked(t *testing.T) {
+	o := headlessOf(cluster(3, 1), 20)
+	snap, _ := model.Build(nil, o)
+	z, _ := dns.Build(nil, snap, dns.DefaultConfig())
+	var q dns.Query
+	q.Read(rawQuery("big.bench.svc.cluster.local.", dns.TypeA, 4096))
+	buf := make([]byte, 0, 4096)
+	z.Pack(buf, &q, 4096, 0)
+	o.EndpointSlices = slices.Clone(o.EndpointSlices)
+	o.EndpointSlices[len(o.EndpointSlices)-1] = slice("big", 15<<16, 21)
+	snap, _ = model.Build(snap, o)
+	z, _ = dns.Build(z, snap, dns.DefaultConfig())
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	reply, _, _ := z.Pack(buf, &q, 4096, 0)
+	runtime.ReadMemStats(&after)
+	if n, answers := after.Mallocs-before.Mallocs, int(reply[6])<<8|int(reply[7]); n > 10 || answers != 21 {
+		t.Errorf("%d allocations for %d answers", n, answers)
+	}
+}

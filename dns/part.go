@@ -1,7 +1,6 @@
 package dns
 
 import (
-	"fmt"
 	"iter"
 	"net/netip"
 	"slices"
@@ -225,7 +224,7 @@ func (b *nodeBuilder) headless() {
 			}
 		}
 	}
-	seen := map[string]bool{}
+	seen := map[offer]bool{}
 	for e := range b.part.ready() {
 		target := b.part.endpointName(e) + "." + b.fqdn
 		for _, port := range e.Ports {
@@ -238,8 +237,14 @@ func (b *nodeBuilder) headless() {
 	}
 }
 
-func (b *nodeBuilder) service(rel string, srv Record, count map[string]int, seen map[string]bool) {
-	key := fmt.Sprint(rel, " ", srv.Port, " ", srv.Target)
+// offer is what makes an SRV record of one name different from another.
+type offer struct {
+	rel, target string
+	port        uint16
+}
+
+func (b *nodeBuilder) service(rel string, srv Record, count map[string]int, seen map[offer]bool) {
+	key := offer{rel, srv.Target, srv.Port}
 	if seen[key] {
 		return // endpoints that share a hostname share the record
 	}

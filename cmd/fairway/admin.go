@@ -59,6 +59,9 @@ func (d *daemon) countServices() {
 	if c, ok := d.loop.Backend.(loop.Counter); ok && d.cfg.raw.Proxy.ServiceCounters {
 		d.registry.MustRegister(admin.NewServiceCounts(c.Counters))
 	}
+	if b, ok := d.loop.Backend.(*loop.IPTables); ok {
+		d.registry.MustRegister(admin.NewAccounts(b.Accounts))
+	}
 	if c, ok := d.loop.Backend.(loop.TableCounter); ok {
 		d.registry.MustRegister(admin.NewTableCounts(func() []admin.TableCount {
 			var out []admin.TableCount

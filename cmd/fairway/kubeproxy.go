@@ -147,7 +147,6 @@ func (c config) asKubeProxy() *kubeproxy.Config {
 	p := c.raw.Proxy
 	bit, all := int32(p.MasqueradeBit), p.MasqueradeAll
 	k := kubeproxy.Config{
-		FeatureGates: map[string]bool{"AllowServiceExternalIPs": p.ExternalIPs, "ComponentFlagz": p.Flagz, "ComponentStatusz": p.Statusz},
 		BindAddress:  p.BindAddress, HostnameOverride: c.raw.Node, Mode: p.Mode, ClusterCIDR: p.ClusterCIDR,
 		HealthzBindAddress: &p.HealthzBindAddress, MetricsBindAddress: &p.MetricsBindAddress,
 		BindAddressHardFail: &p.BindAddressHardFail, EnableProfiling: &p.Profiling,
@@ -168,6 +167,11 @@ func (c config) asKubeProxy() *kubeproxy.Config {
 		k.DetectLocal.InterfaceNamePrefix = p.DetectLocalInterface
 	}
 	full := k.Defaults()
+	for gate, on := range map[string]bool{"AllowServiceExternalIPs": p.ExternalIPs, "ComponentFlagz": p.Flagz, "ComponentStatusz": p.Statusz} {
+		if !on { // all of them are on by default
+			full.FeatureGates[gate] = false
+		}
+	}
 	full.OOMScoreAdj = p.OOMScoreAdj // unlike kube-proxy's, it may be nobody's
 	return &full
 }

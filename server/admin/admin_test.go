@@ -145,7 +145,7 @@ func TestPages(t *testing.T) {
 		{"/healthz", "", text, "ok"},
 		{"/healthz?verbose", "", text, "[+]ping ok\nhealthz check passed\n"},
 		{"/configz", "", "application/json", `{"kubeproxy.config.k8s.io":{"kind":"KubeProxyConfiguration"}}`},
-		{"/debug/flags/v", "4", "text/plain", "successfully set klog.logging.verbosity to 4"},
+		{"/debug/flags/v", "4", "text/plain", "successfully set klog.logging.verbosity to 4\n"},
 		{"/flagz", "", text, "\nkube-proxy flagz\nWarning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.\n\nconfig=/x\nv=2\n"},
 	} {
 		w := ask(h, c.path)
@@ -162,7 +162,7 @@ func TestPages(t *testing.T) {
 	if w := ask(h, "/debug/flags/v", "x"); w.Code != http.StatusBadRequest {
 		t.Errorf("a verbosity that is no number: %d", w.Code)
 	}
-	if w := ask(h, "/debug/flags/v"); w.Code != http.StatusNotAcceptable || w.Body.String() != "unsupported http method" {
+	if w := ask(h, "/debug/flags/v"); w.Code != http.StatusNotAcceptable || w.Body.String() != "unsupported http method\n" {
 		t.Errorf("reading the verbosity: %d %s", w.Code, w.Body)
 	}
 	for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/symbol"} {

@@ -122,3 +122,37 @@ func (t *TableCounts) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(t.last, prometheus.GaugeValue, float64(c.Last), c.Table, familyOf(c.IPv6))
 	}
 }
+
+// Accounts is a collector of the packets two rules of iptables mode meet, under
+// kube-proxy's names.
+type Accounts struct {
+	ask                func() (invalid, localhost uint64, counted bool, err error)
+	invalid, localhost *prometheus.Desc
+}
+
+// NewAccounts makes the collector.
+func NewAccounts(ask func() (invalid, localhost uint64, counted bool, err error)) *Accounts {
+	return &Accounts{ask: ask,
+		invalid:   prometheus.NewDesc("kubeproxy_iptables_ct_state_invalid_dropped_packets_total", "packets dropped by iptables to work around conntrack problems", nil, nil),
+		localhost: prometheus.NewDesc("kubeproxy_iptables_localhost_nodeports_accepted_packets_total", "Number of packets accepted on nodeports of loopback interface", nil, nil),
+	}
+}
+
+// Describe is part of prometheus.Collector.
+func (a *Accounts) Describe(out chan<- *prometheus.Desc) {
+	out <- a.invalid
+	out <- a.localhost
+}
+
+// Collect is part of prometheus.Collector.
+func (a *Accounts) Collect(out chan<- prometheus.Metric) {
+	invalid, localhost, counted, err := a.ask()
+	if err != nil {
+		slog.Warn("nfacct counters not read", "err", err)
+	}
+	if err != nil || !counted {
+		return
+	}
+	out <- prometheus.MustNewConstMetric(a.invalid, prometheus.CounterValue, float64(invalid))
+	out <- prometheus.MustNewConstMetric(a.localhost, prometheus.CounterValue, float64(localhost))
+}

@@ -79,9 +79,10 @@ func (o *Observer) common(reg prometheus.Registerer) {
 
 func syncBuckets() []float64 { return prometheus.ExponentialBuckets(0.001, 2, 15) }
 
-// networkBuckets are those of the SLO on network programming latency.
+// networkBuckets are those of the SLO on network programming latency; the one of zero is
+// kube-proxy's too.
 func networkBuckets() []float64 {
-	var out []float64
+	out := []float64{0}
 	for _, part := range [][]float64{
 		prometheus.LinearBuckets(0.25, 0.25, 2), prometheus.LinearBuckets(1, 1, 59),
 		prometheus.LinearBuckets(60, 5, 12), prometheus.LinearBuckets(120, 30, 7),

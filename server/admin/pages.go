@@ -80,7 +80,7 @@ func profiling(mux *http.ServeMux, verbosity func(uint32)) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		if r.Method != http.MethodPut {
 			w.WriteHeader(http.StatusNotAcceptable)
-			fmt.Fprint(w, "unsupported http method")
+			fmt.Fprintln(w, "unsupported http method")
 			return
 		}
 		body, err := io.ReadAll(io.LimitReader(r.Body, 64))
@@ -92,10 +92,10 @@ func profiling(mux *http.ServeMux, verbosity func(uint32)) {
 		}
 		if err != nil {
 			w.WriteHeader(http.StatusBadRequest)
-			fmt.Fprint(w, err.Error())
+			fmt.Fprintln(w, err)
 			return
 		}
-		fmt.Fprintf(w, "successfully set klog.logging.verbosity to %s", body)
+		fmt.Fprintf(w, "successfully set klog.logging.verbosity to %s\n", body)
 	})
 }
 

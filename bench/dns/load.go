@@ -27,6 +27,7 @@ type result struct {
 	p50, p99     float64 // milliseconds, only at a fixed rate
 	bytes        float64 // of a reply, on average
 	rss, peak    float64 // megabytes
+	gap          time.Duration
 }
 
 // agree asks every server some questions of the load and compares the answers with the

@@ -27,6 +27,7 @@ type options struct {
 	length   time.Duration
 	rate     int
 	changing int
+	gaps     bool
 }
 
 func main() {
@@ -40,6 +41,7 @@ func main() {
 	flag.DurationVar(&o.length, "length", 4*time.Second, "time of one measurement")
 	flag.IntVar(&o.rate, "rate", 5000, "queries a second where latency is measured; 0 measures none")
 	flag.IntVar(&o.changing, "changing", 0, "endpoints changed a second meanwhile, in the API that Fairway and CoreDNS follow")
+	flag.BoolVar(&o.gaps, "gaps", true, "end every server and start it again, with a client that asks every millisecond")
 	flag.Parse()
 	o.servers, o.loads = strings.Split(servers, ","), strings.Split(loads, ",")
 	for _, s := range strings.Split(sizes, ",") {
@@ -92,6 +94,11 @@ func measure(ctx context.Context, o options, n int) error {
 	}
 	for _, s := range st.servers {
 		t.add(result{server: s.name, load: "memory", rss: s.rss(), peak: s.peak()})
+	}
+	if o.gaps {
+		if err := gaps(ctx, st, t); err != nil {
+			return err
+		}
 	}
 	fmt.Print(t)
 	return nil

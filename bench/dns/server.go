@@ -22,6 +22,7 @@ type server struct {
 	addr    string
 	port    int
 	cmd     *exec.Cmd
+	argv    []string
 	log     string
 	exited  chan struct{}
 	spoiled error
@@ -37,7 +38,7 @@ type stage struct {
 // start starts each server and waits until it answers.
 func (st *stage) start(ctx context.Context, names []string) error {
 	for i, name := range names {
-		s := &server{name: name, addr: fmt.Sprintf("127.0.53.%d", 100+i), exited: make(chan struct{})}
+		s := &server{name: name, addr: fmt.Sprintf("127.0.53.%d", 100+i)}
 		var err error
 		if s.port, err = freePort(s.addr); err != nil {
 			return err
@@ -200,16 +201,17 @@ func (s *server) run(argv []string, log string) error {
 		return err
 	}
 	defer f.Close()
-	s.log, s.cmd = log, exec.Command(argv[0], argv[1:]...)
+	s.argv, s.log, s.cmd = argv, log, exec.Command(argv[0], argv[1:]...)
+	s.exited = make(chan struct{})
 	s.cmd.Stdout, s.cmd.Stderr = f, f
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := s.cmd.Start(); err != nil {
 		return fmt.Errorf("%s: %w", s.name, err)
 	}
-	go func() {
-		s.spoiled = s.cmd.Wait()
-		close(s.exited)
-	}()
+	go func(cmd *exec.Cmd, exited chan struct{}) {
+		s.spoiled = cmd.Wait()
+		close(exited)
+	}(s.cmd, s.exited)
 	return nil
 }
 

@@ -29,6 +29,13 @@ func (t *table) String() string {
 
 func (t *table) line(b *strings.Builder, load, server string) {
 	of := t.of(load, server, false)
+	if len(of) == 0 {
+		return
+	}
+	if of[0].gap > 0 {
+		fmt.Fprintf(b, "%-10s %-14s %d ms without an answer\n", load, server, of[0].gap.Milliseconds())
+		return
+	}
 	if load == "memory" {
 		fmt.Fprintf(b, "%-10s %-14s %.1f MB resident, %.1f MB at most\n", load, server, of[0].rss, of[0].peak)
 		return

@@ -80,11 +80,32 @@ func (k *EBPF) openMaps() error {
 		}
 	}
 	spec.Programs, spec.Variables = nil, nil
+	known := k.pinned("flows") && !k.pinned("recent")
 	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: k.opts.Dir}})
 	if err != nil {
 		return fmt.Errorf("ebpf: maps: %w", err)
 	}
 	k.maps = coll.Maps
+	if known {
+		return k.rememberAll()
+	}
+	return nil
+}
+
+func (k *EBPF) pinned(name string) bool {
+	_, err := os.Stat(filepath.Join(k.opts.Dir, name))
+	return err == nil
+}
+
+// rememberAll makes the programs look every packet up that leaves: flows of an earlier
+// version are not in the map that tells which need not be.
+func (k *EBPF) rememberAll() error {
+	m := k.maps["recent"]
+	for i := range m.MaxEntries() {
+		if err := m.Put(i, ^uint32(0)); err != nil {
+			return fmt.Errorf("ebpf: map recent: %w", err)
+		}
+	}
 	return nil
 }
 

@@ -157,6 +157,8 @@ enum {
 	FLOW_REPLY = 4,	  /* endpoint to client */
 };
 
+#define RECENT 65536
+
 /* What a UDP socket of the node itself sent where. */
 struct talk_key {
 	__u64 socket;
@@ -172,9 +174,18 @@ struct talk {
 	__u32 seen;
 };
 
-/* The two ends of a translated connect, kept with the socket. */
+/* The two ends of a translated connect. UDP sockets keep them, for datagrams must seem to
+ * come from whom they were sent to; TCP sockets only want to name their peer, and have a
+ * place by their number, which a later socket may take over. */
 struct peer {
 	struct endpoint vip, ep;
+};
+
+#define NAMES 131072
+
+struct name {
+	__u64 socket;
+	struct peer peer;
 };
 
 struct count {

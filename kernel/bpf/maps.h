@@ -42,6 +42,16 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } settings SEC(".maps");
 
+/* Until when (seconds since boot) some flow may leave whose ends hash to the place: most
+ * packets that leave are told by one look that there is none. 0 is never. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__type(key, __u32);
+	__type(value, __u32);
+	__uint(max_entries, RECENT);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} recent SEC(".maps");
+
 LEARNED(flows, struct tuple, struct flow, 262144);
 LEARNED(clients, struct client_key, struct client, 131072);
 LEARNED(talks, struct talk_key, struct talk, 65536);
@@ -62,6 +72,14 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } peers SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__type(key, __u32);
+	__type(value, struct name);
+	__uint(max_entries, NAMES);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} names SEC(".maps");
 
 /* The cookie of the node's network namespace: its own sockets are told from pods' by it. */
 const volatile __u64 node_netns = 0;

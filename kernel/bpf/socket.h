@@ -111,19 +111,41 @@ inline_ int ours(struct bpf_sock_addr *ctx, struct call *c)
 	return c->proto == IPPROTO_TCP;
 }
 
+inline_ struct name *name_of(__u64 socket)
+{
+	__u32 place = socket & (NAMES - 1);
+
+	return bpf_map_lookup_elem(&names, &place);
+}
+
+inline_ void remember_peer(struct bpf_sock_addr *ctx, struct call *c)
+{
+	struct peer *p = 0, fresh = {};
+	struct name *n;
+
+	fresh.vip.addr = c->dst;
+	fresh.vip.port = c->port;
+	fresh.ep = c->to;
+	if (c->proto == IPPROTO_TCP) {
+		n = name_of(bpf_get_socket_cookie(ctx));
+		if (n) {
+			n->socket = bpf_get_socket_cookie(ctx);
+			n->peer = fresh;
+		}
+		return;
+	}
+	if (ctx->sk)
+		p = bpf_sk_storage_get(&peers, ctx->sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE);
+	if (p)
+		*p = fresh; /* it may connect again */
+}
+
 inline_ int on_connect(struct bpf_sock_addr *ctx, struct call *c)
 {
 	enum action a = decide_call(ctx, c, 0);
-	struct peer *p, fresh = {};
 
-	if (a == FORWARD && ctx->sk) {
-		fresh.vip.addr = c->dst;
-		fresh.vip.port = c->port;
-		fresh.ep = c->to;
-		p = bpf_sk_storage_get(&peers, ctx->sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE);
-		if (p)
-			*p = fresh; /* a UDP socket may connect again */
-	}
+	if (a == FORWARD)
+		remember_peer(ctx, c);
 	return a;
 }
 
@@ -156,16 +178,22 @@ inline_ int believed(struct bpf_sock_addr *ctx, struct call *c)
 	struct endpoint seen = {.addr = c->dst, .port = c->port};
 	struct peer *p = 0;
 	struct talk *t;
+	struct name *n;
 
+	k.socket = bpf_get_socket_cookie(ctx);
+	if (ctx->protocol == IPPROTO_TCP) {
+		n = name_of(k.socket);
+		if (!n || n->socket != k.socket || !same_endpoint(&n->peer.ep, &seen))
+			return 0;
+		c->to = n->peer.vip;
+		return 1;
+	}
 	if (ctx->sk)
 		p = bpf_sk_storage_get(&peers, ctx->sk, 0, 0);
 	if (p && same_endpoint(&p->ep, &seen)) {
 		c->to = p->vip;
 		return 1;
 	}
-	if (ctx->protocol != IPPROTO_UDP)
-		return 0;
-	k.socket = bpf_get_socket_cookie(ctx);
 	k.addr = seen.addr;
 	k.port = seen.port;
 	k.reply = 1;

@@ -24,6 +24,38 @@
 #define LOWER_PORT 16384 /* when those are taken: below it, and below most node ports */
 #define LOWER_PORTS (30000 - LOWER_PORT)
 
+/* The same place for both directions. */
+inline_ __u32 *place(const struct tuple *t)
+{
+	__u32 h = mix(mix(0x3c6ef372, t->src.w[3] ^ t->dst.w[3]), t->sport ^ t->dport);
+
+	h ^= h >> 16;
+	h &= RECENT - 1;
+	return bpf_map_lookup_elem(&recent, &h);
+}
+
+inline_ __u32 lasts(__u8 proto)
+{
+	return 2 * (proto == IPPROTO_TCP ? TCP_IDLE : UDP_IDLE);
+}
+
+/* Tells whether no flow leaves that looks like t. */
+inline_ int never_left(const struct tuple *t)
+{
+	__u32 *until = place(t);
+
+	return !until || !*until || *until < now();
+}
+
+/* Says that a flow that looks like t leaves, or goes on to. */
+inline_ void leaves(const struct tuple *t)
+{
+	__u32 *until = place(t), time = now();
+
+	if (until && *until < time + lasts(t->proto) - lasts(t->proto) / 4)
+		*until = time + lasts(t->proto);
+}
+
 inline_ int idle(const struct flow *f, __u8 proto)
 {
 	return now() - f->seen > (proto == IPPROTO_TCP ? TCP_IDLE : UDP_IDLE);
@@ -152,6 +184,7 @@ __noinline int begin(struct pkt *p, struct pick *pk, struct flow *go, int masq)
 		if (masq && go->sport == go->dport && same(&go->src, &go->dst))
 			taken = 1;
 	}
+	leaves(&t);
 	if (bpf_map_update_elem(&flows, &t, &back, BPF_ANY) || bpf_map_update_elem(&flows, &p->t, go, BPF_ANY))
 		return -1;
 	t.src = go->src;
@@ -331,12 +364,13 @@ inline_ int leave(struct __sk_buff *skb, __u32 l3)
 		return TC_PASS;
 	if (p.t.proto == IPPROTO_ICMP || p.t.proto == IPPROTO_ICMPV6)
 		return arrive_error(skb, &p, OUT);
-	if (read_transport(skb, &p))
+	if (read_transport(skb, &p) || never_left(&p.t))
 		return TC_PASS;
 	p.t.door = OUT;
 	f = bpf_map_lookup_elem(&flows, &p.t);
 	if (!f)
 		return TC_PASS;
+	leaves(&p.t);
 	if (f->flags & FLOW_PENDING && masquerade(skb, &p, f))
 		return TC_DROP;
 	touch(skb, &p, f);

@@ -170,6 +170,10 @@ func (p *Program) family(v6 bool) *family {
 // needs route_localnet.
 func (p *Program) Localhost() bool { return p.families[0].set.localhost }
 
+// longestInterface is the length of the longest interface name (IFNAMSIZ less one); a
+// prefix of that length is a name.
+const longestInterface = 15
+
 func newSettings(plan *proxy.Plan, v6 bool, opts Options) settings {
 	cfg := plan.Config
 	s := settings{
@@ -184,7 +188,10 @@ func newSettings(plan *proxy.Plan, v6 bool, opts Options) settings {
 		} else if cfg.Detector.Mode == proxy.DetectBridgeInterface {
 			s.pod.In.Name = cfg.Detector.Interface
 		} else {
-			s.pod.In.Name = cfg.Detector.Interface + "+"
+			s.pod.In.Name = cfg.Detector.Interface
+			if len(s.pod.In.Name) < longestInterface {
+				s.pod.In.Name += "+"
+			}
 		}
 	}
 	s.nodePorts = nodePortMatches(plan, v6, s.localhost)

@@ -10,8 +10,8 @@ import (
 
 // The picture's measures, in pixels.
 const (
-	chartWidth, chartHeight = 900, 560
-	left, right             = 80, 210
+	chartWidth, chartHeight = 980, 560
+	left, right             = 80, 280
 	top, bottom             = 70, 60
 	plotWidth               = chartWidth - left - right
 	plotHeight              = chartHeight - top - bottom

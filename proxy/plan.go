@@ -31,7 +31,8 @@ type Config struct {
 	MasqueradeBit uint8
 	// NodePortAddresses selects the addresses NodePorts answer on.
 	NodePortAddresses NodePortAddresses
-	// LocalhostNodePorts lets IPv4 loopback reach NodePorts (iptables mode only).
+	// LocalhostNodePorts lets loopback reach NodePorts: 127.0.0.0/8 in iptables mode, and
+	// 127.0.0.1 and ::1 in userspace mode; the others' rules cannot.
 	LocalhostNodePorts bool
 	// LocalhostRelay has listeners of this process serve the TCP NodePorts on 127.0.0.1
 	// and ::1, in modes whose rules cannot (KEP-6032).

@@ -35,6 +35,8 @@ fairway cleanup removes them.
   fairway run --kubeconfig FILE --node worker-1   as a plain process on a node
   fairway run --manifests DIR                     on any Linux machine, no cluster
   fairway run --roles ingress                     one job, beside other agents
+  fairway run --roles proxy --proxy-mode userspace --manifests DIR
+                                                  node ports, without privileges
   fairway run --config kube-proxy.conf            what kube-proxy did, from its own file
 
 --config takes this program's file or a KubeProxyConfiguration, and kube-proxy's flags are

@@ -81,12 +81,12 @@ func (s *server) ask(ctx context.Context, path string, length time.Duration, rat
 	if rate > 0 {
 		args = append(args, "-Q", strconv.Itoa(rate), "-v")
 	}
-	before := s.ticks()
+	before := s.used()
 	out, err := exec.CommandContext(ctx, "dnsperf", args...).CombinedOutput()
 	if err != nil {
 		return result{}, fmt.Errorf("dnsperf: %w\n%s", err, out[max(0, len(out)-2000):])
 	}
-	used := s.ticks() - before
+	used := s.used() - before
 	r := result{server: s.name, fixed: rate > 0}
 	var latencies []float64
 	for sc := bufio.NewScanner(bytes.NewReader(out)); sc.Scan(); {
@@ -133,19 +133,17 @@ func (r *result) read(line string) {
 	}
 }
 
-// ticks is the processor time a server and its children have used, in seconds.
-func (s *server) ticks() float64 {
+// used is the processor time a server's threads have had, in seconds; theirs never end.
+func (s *server) used() float64 {
 	total := 0.0
 	for _, pid := range s.processes() {
-		data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		_, rest, _ := strings.Cut(string(data), ") ")
-		f := strings.Fields(rest)
-		if len(f) < 13 {
-			continue
+		tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+		for _, path := range tasks {
+			data, _ := os.ReadFile(path)
+			ns, _, _ := strings.Cut(string(data), " ")
+			v, _ := strconv.ParseFloat(ns, 64)
+			total += v / 1e9
 		}
-		user, _ := strconv.ParseFloat(f[11], 64)
-		sys, _ := strconv.ParseFloat(f[12], 64)
-		total += (user + sys) / 100 // USER_HZ
 	}
 	return total
 }

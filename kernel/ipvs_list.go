@@ -11,6 +11,7 @@ import (
 	"fairway/proxy/ipvs"
 
 	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // List reads a family's virtual services, sets, addresses and rules.
@@ -219,6 +220,22 @@ func readDestination(b []byte, v6 bool) (netip.AddrPort, ipvs.Destination) {
 		})
 	})
 	return netip.AddrPortFrom(addr, port), d
+}
+
+// there asks for one virtual service.
+func (k *IPVS) there(key ipvs.ServiceKey) (bool, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.dial(); err != nil {
+		return false, err
+	}
+	var a attrs
+	a.nest(ipvsAttrService, func() { a.serviceKey(key) })
+	_, err := k.conn.Execute(k.message(ipvsGetService, 0, a))
+	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // Destinations reads those of one virtual service; none when it is gone.

@@ -178,11 +178,7 @@ func (k *IPVS) Intact(ctx context.Context, v6 bool, addrs int, service *ipvs.Ser
 	if service == nil {
 		return true, nil
 	}
-	_, err = k.Destinations(*service)
-	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENOENT) {
-		return false, nil
-	}
-	return err == nil, err
+	return k.there(*service)
 }
 
 // Sysctls sets what IPVS mode needs: conntrack sees its flows, connections to what is

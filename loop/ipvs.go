@@ -48,6 +48,8 @@ type ipvsFamily struct {
 	hand ipvsHand
 	// have is what was applied, nil when only a listing can tell.
 	have *ipvs.Program
+	// listed is a listing the next write may start from, nil for none.
+	listed *ipvs.State
 	// draining is what takes nothing new and goes with its last connection.
 	draining ipvs.Draining
 	// refused holds what the kernel did not take, until it changes or an Audit.
@@ -162,11 +164,12 @@ func (b *IPVS) Audit(ctx context.Context) ([]string, error) {
 			if err != nil {
 				return drift, fmt.Errorf("%s: %w", familyName(f.v6), err)
 			}
-			for _, line := range ipvs.Drift(listed, f.have, f.draining) {
+			have := f.have
+			f.have, f.listed = nil, listed
+			for _, line := range ipvs.Drift(listed, have, f.draining) {
 				drift = append(drift, familyName(f.v6)+" "+line)
 			}
 		}
-		f.have = nil
 		clear(f.refused)
 	}
 	_, err := b.applyLast(ctx)
@@ -268,9 +271,12 @@ func (f *ipvsFamily) diff(ctx context.Context, want *ipvs.Program) (*ipvs.Change
 	if f.have != nil {
 		return ipvs.Diff(f.have, want, f.v6, f.draining), nil
 	}
-	listed, err := f.hand.List(ctx, f.v6)
-	if err != nil {
-		return nil, err
+	listed := f.listed
+	if f.listed = nil; listed == nil {
+		var err error
+		if listed, err = f.hand.List(ctx, f.v6); err != nil {
+			return nil, err
+		}
 	}
 	clear(f.draining) // the listing tells what has weight 0
 	return ipvs.DiffState(listed, want, f.draining), nil

@@ -69,7 +69,7 @@ func TestIPVSWatch(t *testing.T) {
 	good := m.list(t, lab.Node)
 	for _, flush := range []string{"ipvsadm -C", "ip addr flush dev kube-ipvs0", "iptables -t nat -F"} {
 		onNode(t, lab.Node, flush)
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		repaired := make(chan []string, 1)
 		done := make(chan bool)
 		go func() {

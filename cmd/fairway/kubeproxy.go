@@ -147,7 +147,7 @@ func (c config) asKubeProxy() *kubeproxy.Config {
 	p := c.raw.Proxy
 	bit, all := int32(p.MasqueradeBit), p.MasqueradeAll
 	k := kubeproxy.Config{
-		BindAddress:  p.BindAddress, HostnameOverride: c.raw.Node, Mode: p.Mode, ClusterCIDR: p.ClusterCIDR,
+		BindAddress: p.BindAddress, HostnameOverride: c.raw.Node, Mode: p.Mode, ClusterCIDR: p.ClusterCIDR,
 		HealthzBindAddress: &p.HealthzBindAddress, MetricsBindAddress: &p.MetricsBindAddress,
 		BindAddressHardFail: &p.BindAddressHardFail, EnableProfiling: &p.Profiling,
 		NodePortAddresses: p.NodePortAddresses, OOMScoreAdj: p.OOMScoreAdj,
@@ -172,7 +172,8 @@ func (c config) asKubeProxy() *kubeproxy.Config {
 			full.FeatureGates[gate] = false
 		}
 	}
-	full.OOMScoreAdj = p.OOMScoreAdj // unlike kube-proxy's, it may be nobody's
+	full.IPTables.MinSyncPeriod, full.NFTables.MinSyncPeriod = &p.MinSyncPeriod, &p.MinSyncPeriod // zero is none here
+	full.OOMScoreAdj = p.OOMScoreAdj                                                              // unlike kube-proxy's, it may be nobody's
 	return &full
 }
 

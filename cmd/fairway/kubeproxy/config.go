@@ -15,7 +15,9 @@ const (
 )
 
 // Config is a KubeProxyConfiguration of Kubernetes 1.37. What a file or flag does not say
-// is nil or empty; Defaults gives it kube-proxy's value.
+// is nil or empty; Defaults gives it kube-proxy's value. It is written out here because the
+// types of k8s.io/kube-proxy cannot tell what was said from what was not, and bring
+// component-base's metrics, feature gates and OpenTelemetry along.
 type Config struct {
 	metav1.TypeMeta `json:",inline"`
 

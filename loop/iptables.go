@@ -171,7 +171,11 @@ func (b *IPTables) Watch(ctx context.Context, every time.Duration, repaired func
 			return
 		case <-tick.C:
 		}
-		if intact, err := b.intact(ctx); err != nil || !intact {
+		intact, err := b.intact(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil || !intact {
 			drift, auditErr := b.Audit(ctx)
 			repaired(drift, errors.Join(err, auditErr))
 		}

@@ -33,7 +33,8 @@ test-quick: ## unit tests, stories and, as root, the kernel tests in network nam
 	$(GO) test ./... && $(GO) -C lab/e2e test ./...
 
 test-kernel: packages ## only the tests that program a real kernel, in network namespaces
-	FAIRWAY_REQUIRE_KERNEL=1 $(GO) test -count=1 ./kernel/... ./loop/... ./announce/... ./test/kernel/...
+	FAIRWAY_REQUIRE_KERNEL=1 $(GO) test -count=1 ./kernel/... ./loop/... ./announce/... ./test/kernel/... && \
+	FAIRWAY_REQUIRE_KERNEL=1 $(GO) test -count=1 -v -run Packets ./test/matrix
 
 test-ipvs: packages ## IPVS mode on a real kernel that has it, in a small virtual machine (no KVM, no root needed)
 	@mkdir -p bin

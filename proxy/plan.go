@@ -296,10 +296,13 @@ func (c Config) same(o Config) bool {
 	return c.Node == o.Node && c.ProxyName == o.ProxyName && c.NoExternalIPs == o.NoExternalIPs && c.Mode == o.Mode && c.Scheduler == o.Scheduler
 }
 
+// healthCheck counts in the Service's first family: a dual-stack Pod weighs no more than
+// another.
 func healthCheck(svc *model.Service, node string) HealthCheck {
+	v6 := svc.ClusterIPs[0].Is6()
 	addrs := map[netip.Addr]bool{}
 	for _, e := range svc.Endpoints {
-		if e.Ready && !e.Unproxied && e.Node == node && node != "" {
+		if e.Ready && !e.Unproxied && e.Addr.Is6() == v6 && e.Node == node && node != "" {
 			addrs[e.Addr] = true
 		}
 	}

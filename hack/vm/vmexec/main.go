@@ -24,6 +24,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -62,8 +63,18 @@ func run(program string, args []string) (int, error) {
 	if err := writeImage(image, k, program, args); err != nil {
 		return 0, err
 	}
-	return boot(qemu, k.image, image, timeout(args))
+	for try := 1; ; try++ {
+		code, err := boot(qemu, k.image, image, timeout(args))
+		if !errors.Is(err, errDied) || try == tries {
+			return code, err
+		}
+		fmt.Fprintf(os.Stderr, "vmexec: %v; once more\n", err)
+	}
 }
+
+// tries is how often a machine is booted that dies under the program: on a host with many
+// times more work than processors, software emulation sometimes resets.
+const tries = 3
 
 // writeImage puts everything the machine needs into its memory disk.
 func writeImage(path string, k kernelFiles, program string, args []string) error {

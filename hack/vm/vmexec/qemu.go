@@ -20,6 +20,9 @@ const exitMark = "VMEXIT "
 // grace is what the machine gets beyond the program's own timeout, to boot and to end.
 const grace = 2 * time.Minute
 
+// errDied is the reason when the machine was reset while the program ran.
+var errDied = errors.New("the machine ended without telling an exit code")
+
 func findQEMU() (string, error) {
 	path, err := exec.LookPath("qemu-system-x86_64")
 	if err != nil {
@@ -69,7 +72,7 @@ func boot(qemu, kernel, initrd string, limit time.Duration) (int, error) {
 	}
 	out.flush()
 	if out.code < 0 {
-		return 0, fmt.Errorf("the machine ended without telling an exit code (%v); FAIRWAY_VM_VERBOSE=1 shows why: %s", err, complaint.String())
+		return 0, fmt.Errorf("%w (%v); FAIRWAY_VM_VERBOSE=1 shows the kernel's messages: %s", errDied, err, complaint.String())
 	}
 	return out.code, nil
 }

@@ -208,7 +208,9 @@ inline_ void count_connection(__u64 service)
 
 inline_ int node_flags(const struct addr *a)
 {
-	__u32 *f = bpf_map_lookup_elem(&node_addrs, a);
+	struct addr k = *a; /* keys on the stack: Linux 6.1 takes no others */
+	__u32 *f = bpf_map_lookup_elem(&node_addrs, &k);
+
 	return f ? *f : 0;
 }
 
@@ -229,9 +231,11 @@ inline_ const struct frontend *find_frontend(const struct addr *dst, __be16 port
 /* What becomes of a destination that is no frontend. */
 inline_ enum action unknown(const struct settings *s, const struct addr *dst)
 {
+	struct addr k = *dst;
+
 	if (!(s->flags & SET_REJECT_UNKNOWN))
 		return PASS;
-	if (bpf_map_lookup_elem(&vips, dst))
+	if (bpf_map_lookup_elem(&vips, &k))
 		return REJECT;
 	for (__u32 i = 0; i < SERVICE_CIDRS; i++) {
 		if (i >= s->service_cidrs)

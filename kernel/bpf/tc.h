@@ -185,8 +185,13 @@ __noinline int begin(struct pkt *p, struct pick *pk, struct flow *go, int masq)
 			taken = 1;
 	}
 	leaves(&t);
-	if (bpf_map_update_elem(&flows, &t, &back, BPF_ANY) || bpf_map_update_elem(&flows, &p->t, go, BPF_ANY))
+	if (bpf_map_update_elem(&flows, &t, &back, BPF_ANY))
 		return -1;
+	t = p->t;
+	back = *go;
+	if (bpf_map_update_elem(&flows, &t, &back, BPF_ANY))
+		return -1;
+	t.door = OUT;
 	t.src = go->src;
 	t.dst = go->dst;
 	t.sport = go->sport;
@@ -232,14 +237,15 @@ __noinline int goes_on(struct __sk_buff *skb, struct pkt *p, struct flow *f)
 
 __noinline int arrive_error(struct __sk_buff *skb, struct pkt *p, __u32 door)
 {
-	struct tuple outer = {};
+	struct tuple outer = {}, t;
 	struct flow *f, copy;
 	__u32 inner = 0;
 
 	if (!p || read_error(skb, p, &outer, &inner))
 		return TC_PASS;
-	p->t.door = door;
-	f = bpf_map_lookup_elem(&flows, &p->t);
+	t = p->t;
+	t.door = door;
+	f = bpf_map_lookup_elem(&flows, &t);
 	if (!f || f->flags & FLOW_PENDING)
 		return TC_PASS;
 	copy = *f;
@@ -261,24 +267,37 @@ inline_ int pass_by(const struct addr *dst)
 	return s && s->service_cidrs && unknown(s, dst) == DROP ? TC_DROP : TC_PASS;
 }
 
-#define REFUSE 1000 /* what serve returns besides the fates of tc: an answer is due */
+/* What the next two return besides the fates of tc. */
+#define REFUSE 1000 /* an answer is due */
+#define NEW 1001    /* no known flow */
 
-/* A packet to a frontend or to the node, up to whose ports p is read. */
+/* A packet to a frontend or to the node, up to whose ports p is read, that belongs to a
+ * known flow. */
+__noinline int go_on(struct __sk_buff *skb, struct pkt *p)
+{
+	struct tuple t;
+	struct flow *f;
+
+	if (!p)
+		return TC_PASS;
+	t = p->t;
+	f = bpf_map_lookup_elem(&flows, &t);
+	if (!f || !goes_on(skb, p, f))
+		return NEW;
+	touch(skb, p, f);
+	rewrite(skb, p, f);
+	return TC_PASS;
+}
+
+/* One that belongs to none. */
 __noinline int serve(struct __sk_buff *skb, struct pkt *p)
 {
 	struct pick pk = {};
-	struct flow *f, go = {};
+	struct flow go = {};
 	int masq = 0;
 
 	if (!p)
 		return TC_PASS;
-	f = bpf_map_lookup_elem(&flows, &p->t);
-	if (f && goes_on(skb, p, f)) {
-		touch(skb, p, f);
-		go = *f;
-		rewrite(skb, p, &go);
-		return TC_PASS;
-	}
 	switch (decide(skb, p, &pk, &masq)) {
 	case PASS:
 		return TC_PASS;
@@ -309,7 +328,9 @@ inline_ int arrive(struct __sk_buff *skb, __u32 l3)
 		return pass_by(&p.t.dst);
 	if (read_transport(skb, &p))
 		return TC_PASS;
-	fate = serve(skb, &p);
+	fate = go_on(skb, &p);
+	if (fate == NEW)
+		fate = serve(skb, &p);
 	return fate == REFUSE ? send_refusal(skb, &p) : fate;
 }
 

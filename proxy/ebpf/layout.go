@@ -25,7 +25,9 @@ const (
 )
 
 // Kinds lists the maps in the order they are written.
-func Kinds() []Kind { return []Kind{NodeAddrs, Pools, Tables, Ranges, VIPs, Fronts, Frontends, Settings} }
+func Kinds() []Kind {
+	return []Kind{NodeAddrs, Pools, Tables, Ranges, VIPs, Fronts, Frontends, Settings}
+}
 
 // String is the map's name in the kernel.
 func (k Kind) String() string {

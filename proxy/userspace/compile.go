@@ -120,6 +120,7 @@ type compiler struct {
 	prev    *Program
 	inner   [2]netip.Addr // by family: where inner listeners are
 	taken   map[front]bool
+	held    map[string]uint16 // the ports listeners had in prev
 	// sameFronts is Program.sameFronts of the one before.
 	sameFronts bool
 }
@@ -175,9 +176,12 @@ const (
 
 // reserve keeps the ports of listeners that were there before for them.
 func (c *compiler) reserve() {
-	c.taken = map[front]bool{}
+	c.taken, c.held = map[front]bool{}, map[string]uint16{}
 	for _, old := range c.prev.parts {
 		for i, name := range old.names {
+			if name != "" {
+				c.held[name] = old.ports[i]
+			}
 			for _, port := range []uint16{old.ports[i], c.carry.Ports[name]} {
 				if port != 0 {
 					c.taken[front{netip.AddrPortFrom(c.innerOf(old.from.IPv6), port), old.from.Proto}] = true
@@ -195,6 +199,9 @@ func (c *compiler) port(sp *proxy.ServicePort, name string) uint16 {
 	}
 	if c.taken == nil {
 		c.reserve()
+	}
+	if port := c.held[name]; port != 0 {
+		return port
 	}
 	at := hash(name)
 	for i := range uint32(portCount) {

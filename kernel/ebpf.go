@@ -80,14 +80,34 @@ func (k *EBPF) openMaps() error {
 		}
 	}
 	spec.Programs, spec.Variables = nil, nil
-	known := k.pinned("flows") && !k.pinned("recent")
+	known, fresh, began := k.pinned("flows") && !k.pinned("recent"), !k.pinned("settings"), k.pinned("began") && k.pinned("flows")
 	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: k.opts.Dir}})
 	if err != nil {
 		return fmt.Errorf("ebpf: maps: %w", err)
 	}
 	k.maps = coll.Maps
-	if known {
-		return k.rememberAll()
+	if fresh {
+		value := make([]byte, coll.Maps["settings"].ValueSize())
+		value[0] = room.SetIdle // until they are written
+		err = coll.Maps["settings"].Put(uint32(0), value)
+	}
+	if !began && err == nil {
+		err = k.begin()
+	}
+	if known && err == nil {
+		err = k.rememberAll()
+	}
+	return err
+}
+
+// begin says that flows are remembered from now on.
+func (k *EBPF) begin() error {
+	now, err := sinceBoot()
+	if err == nil {
+		err = k.maps["began"].Put(uint32(0), now)
+	}
+	if err != nil {
+		return fmt.Errorf("ebpf: map began: %w", err)
 	}
 	return nil
 }

@@ -302,29 +302,6 @@ func cgroupID(dir string) (uint64, error) {
 	return st.Ino, nil
 }
 
-// Cleanup takes the programs off everything and removes the maps. Interfaces keep the
-// clsact qdisc when somebody else has filters there.
-func (k *EBPF) Cleanup() error {
-	var errs []error
-	k.close()
-	nl, err := k.handle()
-	if err != nil {
-		return fmt.Errorf("ebpf: %w", err)
-	}
-	defer nl.Close()
-	links, err := nl.LinkList()
-	if err != nil {
-		return fmt.Errorf("ebpf: interfaces: %w", err)
-	}
-	for _, l := range links {
-		errs = append(errs, detachLink(nl, l.Attrs().Index))
-	}
-	if err := os.RemoveAll(k.opts.Dir); err != nil && !errors.Is(err, unix.EPERM) {
-		errs = append(errs, fmt.Errorf("ebpf: %w", err))
-	}
-	return errors.Join(errs...)
-}
-
 // Missing tells where programs are not attached, in the words of Attach, and changes
 // nothing.
 func (k *EBPF) Missing() ([]string, error) {
@@ -367,30 +344,4 @@ func (k *EBPF) close() {
 		_ = p.Close()
 	}
 	k.maps, k.programs, k.done = nil, nil, map[int]bool{}
-}
-
-func detachLink(nl *netlink.Handle, index int) error {
-	ours, others := 0, 0
-	for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
-		list, err := nl.FilterList(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: index}}, parent)
-		if err != nil {
-			continue // the interface went, or has no qdisc
-		}
-		for _, f := range list {
-			b, ok := f.(*netlink.BpfFilter)
-			if !ok || b.Name != arriveName && b.Name != leaveName {
-				others++
-				continue
-			}
-			ours++
-			if err := nl.FilterDel(f); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENODEV) {
-				return fmt.Errorf("ebpf: remove %s: %w", b.Name, err)
-			}
-		}
-	}
-	if ours > 0 && others == 0 {
-		_ = nl.QdiscDel(&netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index,
-			Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}})
-	}
-	return nil
 }

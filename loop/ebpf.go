@@ -46,8 +46,10 @@ func NewEBPF(hand ebpfHand) *EBPF { return &EBPF{hand: hand} }
 // Mode is the name of the mode.
 func (b *EBPF) Mode() string { return string(proxy.EBPF) }
 
-// Apply compiles plan and brings the maps to it, then puts the programs in force where
-// they are not yet: no packet meets half a state.
+// Apply compiles plan, brings the maps to it and attaches the programs: no packet meets
+// half a state. At the first start the programs come first, and serve nobody until the
+// maps' last element, the settings; what an earlier run left goes on until the maps are
+// right, and then its programs are replaced.
 func (b *EBPF) Apply(ctx context.Context, plan *proxy.Plan) ([]model.Problem, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -56,19 +58,30 @@ func (b *EBPF) Apply(ctx context.Context, plan *proxy.Plan) ([]model.Problem, er
 	if err := b.know(); err != nil {
 		return nil, err
 	}
+	if !b.have.InForce() {
+		if err := b.attach(want); err != nil {
+			return nil, err
+		}
+	}
 	problems, err := b.bring(ctx, want)
 	if err != nil {
 		return problems, err
 	}
-	if !b.attached {
-		if _, err := b.hand.Attach(want.Detector, true); err != nil {
-			return problems, err
-		}
-		b.attached = true
+	if err := b.attach(want); err != nil {
+		return problems, err
 	}
 	b.forget(b.plan, plan)
 	b.plan = plan
 	return problems, nil
+}
+
+func (b *EBPF) attach(want *ebpf.Program) error {
+	if b.attached {
+		return nil
+	}
+	_, err := b.hand.Attach(want.Detector, true)
+	b.attached = err == nil
+	return err
 }
 
 // bring writes what is missing. When the kernel refuses it as a whole, it is written
@@ -138,12 +151,10 @@ func (b *EBPF) piecemeal(ctx context.Context, want *ebpf.Program, cause error) (
 	return problems, nil
 }
 
-// forget deletes the flows of UDP endpoints that are gone. The table may be large, so it
+// forget deletes the flows of UDP endpoints that are gone, at the start (old is nil) those
+// the last run left, too. The table may be large, so it
 // is done beside the loop; TCP is left alone on purpose.
 func (b *EBPF) forget(old, new *proxy.Plan) {
-	if old == nil {
-		return // the table was kept by the last run, or is empty
-	}
 	stale := proxy.StaleFlows(old, new)
 	if len(stale) == 0 {
 		return

@@ -103,6 +103,7 @@ enum {
 	SET_DETECT = 2, /* and 4 for IPv6: local pods can be told from others */
 	SET_BY_LINK = 8, /* by the interface they come in by */
 	SET_REJECT_UNKNOWN = 16,
+	SET_IDLE = 32, /* not in force yet, or not any more: only known flows go on */
 };
 
 /* What follows is learned at run time, and not compared with anything. */

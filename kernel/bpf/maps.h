@@ -42,8 +42,8 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } settings SEC(".maps");
 
-/* Until when (seconds since boot) some flow may leave whose ends hash to the place: most
- * packets that leave are told by one look that there is none. 0 is never. */
+/* Until when (seconds since boot) some flow may pass whose ends hash to the place: most
+ * packets are told by one look that there is none. 0 is never. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__type(key, __u32);
@@ -51,6 +51,16 @@ struct {
 	__uint(max_entries, RECENT);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } recent SEC(".maps");
+
+/* When (seconds since boot) flows began to be remembered: who talks in the midst of a
+ * connection may have begun it before. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__type(key, __u32);
+	__type(value, __u32);
+	__uint(max_entries, 1);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} began SEC(".maps");
 
 LEARNED(flows, struct tuple, struct flow, 262144);
 LEARNED(clients, struct client_key, struct client, 131072);

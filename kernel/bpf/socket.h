@@ -83,7 +83,7 @@ __noinline int decide_call(struct bpf_sock_addr *ctx, struct call *c, struct tal
 	const struct frontend *f;
 	enum action a;
 
-	if (!c || !s)
+	if (!c || !s || s->flags & SET_IDLE)
 		return PASS;
 	f = find_frontend(&c->dst, c->port, c->proto);
 	if (!f)

@@ -19,6 +19,7 @@
 
 #define UDP_IDLE 120	 /* seconds; nf_conntrack_udp_timeout_stream */
 #define TCP_IDLE 86400	 /* nf_conntrack_tcp_timeout_established of kube-proxy */
+#define TCP_CLOSED 60	 /* TCP_TIMEWAIT_LEN: an end may know a closed connection so long */
 #define FIRST_PORT 61000 /* above the default ip_local_port_range */
 #define PORTS (65536 - FIRST_PORT)
 #define LOWER_PORT 16384 /* when those are taken: below it, and below most node ports */
@@ -39,16 +40,16 @@ inline_ __u32 lasts(__u8 proto)
 	return 2 * (proto == IPPROTO_TCP ? TCP_IDLE : UDP_IDLE);
 }
 
-/* Tells whether no flow leaves that looks like t. */
-inline_ int never_left(const struct tuple *t)
+/* Tells whether no flow passes that looks like t. */
+inline_ int unseen(const struct tuple *t)
 {
 	__u32 *until = place(t);
 
 	return !until || !*until || *until < now();
 }
 
-/* Says that a flow that looks like t leaves, or goes on to. */
-inline_ void leaves(const struct tuple *t)
+/* Says that a flow that looks like t passes, or goes on to. */
+inline_ void passes(const struct tuple *t)
 {
 	__u32 *until = place(t), time = now();
 
@@ -61,9 +62,11 @@ inline_ int idle(const struct flow *f, __u8 proto)
 	return now() - f->seen > (proto == IPPROTO_TCP ? TCP_IDLE : UDP_IDLE);
 }
 
+/* Tells whether the ends of a flow may be given to another connection. Not right after
+ * it closed: an end in TIME_WAIT refuses a stranger, whose clock is not its peer's. */
 inline_ int over(const struct flow *f, __u8 proto)
 {
-	return f->flags & FLOW_CLOSING || idle(f, proto);
+	return idle(f, proto) || (f->flags & FLOW_CLOSING && now() - f->seen > TCP_CLOSED);
 }
 
 inline_ void turned(struct tuple *back, const struct flow *f, __u8 proto, __u8 door)
@@ -76,15 +79,34 @@ inline_ void turned(struct tuple *back, const struct flow *f, __u8 proto, __u8 d
 	back->door = door;
 }
 
+/* A reset closes the other direction too, which may say nothing any more. */
+__noinline int reset(struct pkt *p, struct flow *f)
+{
+	struct tuple t = {};
+	struct flow *back;
+
+	if (!p || !f)
+		return 0;
+	turned(&t, f, p->t.proto, p->t.door == IN ? OUT : IN);
+	back = bpf_map_lookup_elem(&flows, &t);
+	if (back)
+		back->flags |= FLOW_CLOSING;
+	return 0;
+}
+
 inline_ void touch(struct __sk_buff *skb, struct pkt *p, struct flow *f)
 {
 	struct count *c;
 	__u32 t = now();
 
-	if (f->seen != t)
+	if (f->seen != t) {
 		f->seen = t;
+		passes(&p->t);
+	}
 	if (p->tcp_flags & (TCP_FIN | TCP_RST))
 		f->flags |= FLOW_CLOSING;
+	if (p->tcp_flags & TCP_RST)
+		reset(p, f);
 	if (!f->service)
 		return;
 	c = bpf_map_lookup_elem(&counts, &f->service);
@@ -114,7 +136,7 @@ __noinline int decide(struct __sk_buff *skb, struct pkt *p, struct pick *pk, int
 	const struct frontend *f;
 	int pod;
 
-	if (!p || !pk || !masq || !s)
+	if (!p || !pk || !masq || !s || s->flags & SET_IDLE)
 		return PASS;
 	f = find_frontend(&p->t.dst, p->t.dport, p->t.proto);
 	if (!f)
@@ -184,11 +206,12 @@ __noinline int begin(struct pkt *p, struct pick *pk, struct flow *go, int masq)
 		if (masq && go->sport == go->dport && same(&go->src, &go->dst))
 			taken = 1;
 	}
-	leaves(&t);
+	passes(&t);
 	if (bpf_map_update_elem(&flows, &t, &back, BPF_ANY))
 		return -1;
 	t = p->t;
 	back = *go;
+	passes(&t);
 	if (bpf_map_update_elem(&flows, &t, &back, BPF_ANY))
 		return -1;
 	t.door = OUT;
@@ -254,7 +277,8 @@ __noinline int arrive_error(struct __sk_buff *skb, struct pkt *p, __u32 door)
 }
 
 /* Most packets are nobody's business here: their destination is neither a frontend's
- * address nor the node's, and so they are not replies to the node either. */
+ * address nor the node's, and so they are not replies to the node either; and no TCP
+ * connection looks like them that outlived its frontend. */
 inline_ int concerns(const struct addr *dst)
 {
 	return bpf_map_lookup_elem(&fronts, dst) || bpf_map_lookup_elem(&node_addrs, dst);
@@ -282,8 +306,13 @@ __noinline int go_on(struct __sk_buff *skb, struct pkt *p)
 		return TC_PASS;
 	t = p->t;
 	f = bpf_map_lookup_elem(&flows, &t);
-	if (!f || !goes_on(skb, p, f))
+	if (!f)
 		return NEW;
+	if (!goes_on(skb, p, f)) {
+		/* what follows is not of it either, even if nobody here serves it */
+		bpf_map_delete_elem(&flows, &t);
+		return NEW;
+	}
 	touch(skb, p, f);
 	rewrite(skb, p, f);
 	return TC_PASS;
@@ -313,10 +342,22 @@ __noinline int serve(struct __sk_buff *skb, struct pkt *p)
 	return TC_PASS;
 }
 
+/* Tells a packet of a TCP connection that may be older than the table of flows: the mode
+ * before this one may know it. */
+inline_ int older(const struct pkt *p)
+{
+	__u32 zero = 0, *since;
+
+	if (p->t.proto != IPPROTO_TCP || (p->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN)
+		return 0;
+	since = bpf_map_lookup_elem(&began, &zero);
+	return since && now() - *since < TCP_IDLE;
+}
+
 inline_ int arrive(struct __sk_buff *skb, __u32 l3)
 {
 	struct pkt p = {};
-	int fate;
+	int fate, known;
 
 	if (read_packet(skb, &p, l3))
 		return TC_PASS;
@@ -324,13 +365,14 @@ inline_ int arrive(struct __sk_buff *skb, __u32 l3)
 		return arrive_error(skb, &p, IN);
 	if (p.t.proto != IPPROTO_TCP && p.t.proto != IPPROTO_UDP)
 		return TC_PASS;
-	if (!concerns(&p.t.dst))
-		return pass_by(&p.t.dst);
+	known = concerns(&p.t.dst);
 	if (read_transport(skb, &p))
-		return TC_PASS;
+		return known ? TC_PASS : pass_by(&p.t.dst);
+	if (!known && (p.t.proto != IPPROTO_TCP || unseen(&p.t)))
+		return pass_by(&p.t.dst);
 	fate = go_on(skb, &p);
 	if (fate == NEW)
-		fate = serve(skb, &p);
+		fate = older(&p) ? TC_PASS : serve(skb, &p);
 	return fate == REFUSE ? send_refusal(skb, &p) : fate;
 }
 
@@ -342,6 +384,8 @@ __noinline int masquerade(struct __sk_buff *skb, struct pkt *p, struct flow *f)
 	struct flow reply = {.seen = now()}, *old;
 	struct tuple t = {.door = IN};
 	struct nic *n = bpf_map_lookup_elem(&nics, &ifindex);
+	__u32 oldest = ~0u;
+	__be16 spare = 0;
 	int done = 0;
 
 	if (!p || !f || !s)
@@ -359,13 +403,19 @@ __noinline int masquerade(struct __sk_buff *skb, struct pkt *p, struct flow *f)
 	for (int i = 0; i < 16 && !done; i++) {
 		port = i < 8 ? FIRST_PORT + (seed + i * 577) % PORTS : LOWER_PORT + (seed + i * 1733) % LOWER_PORTS;
 		t.dport = bpf_htons(port);
-		if (!bpf_map_update_elem(&flows, &t, &reply, BPF_NOEXIST)) {
-			done = 1;
-			continue;
-		}
 		old = bpf_map_lookup_elem(&flows, &t);
-		if (old && over(old, p->t.proto))
+		if (!old) {
+			done = !bpf_map_update_elem(&flows, &t, &reply, BPF_NOEXIST);
+		} else if (over(old, p->t.proto)) {
 			done = !bpf_map_update_elem(&flows, &t, &reply, BPF_ANY);
+		} else if (old->flags & FLOW_CLOSING && old->seen < oldest) {
+			oldest = old->seen;
+			spare = t.dport;
+		}
+	}
+	if (!done && spare) { /* rather than none, the one closed first */
+		t.dport = spare;
+		done = !bpf_map_update_elem(&flows, &t, &reply, BPF_ANY);
 	}
 	if (!done)
 		return -1;
@@ -385,13 +435,12 @@ inline_ int leave(struct __sk_buff *skb, __u32 l3)
 		return TC_PASS;
 	if (p.t.proto == IPPROTO_ICMP || p.t.proto == IPPROTO_ICMPV6)
 		return arrive_error(skb, &p, OUT);
-	if (read_transport(skb, &p) || never_left(&p.t))
+	if (read_transport(skb, &p) || unseen(&p.t))
 		return TC_PASS;
 	p.t.door = OUT;
 	f = bpf_map_lookup_elem(&flows, &p.t);
 	if (!f)
 		return TC_PASS;
-	leaves(&p.t);
 	if (f->flags & FLOW_PENDING && masquerade(skb, &p, f))
 		return TC_DROP;
 	touch(skb, &p, f);

@@ -65,6 +65,15 @@ func FromEntries(list []Entry) *Program {
 	return &Program{base: &Part{Entries: list}}
 }
 
+// InForce tells whether programs with these maps take new connections.
+func (p *Program) InForce() bool {
+	found := false
+	p.each(func(part *Part) {
+		found = found || slices.ContainsFunc(part.Entries, func(e Entry) bool { return e.Kind == Settings && e.Value[0]&SetIdle == 0 })
+	})
+	return found
+}
+
 // Entries lists everything.
 func (p *Program) Entries() []Entry {
 	var out []Entry

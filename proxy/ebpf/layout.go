@@ -89,6 +89,10 @@ const (
 	setDetect6
 	setByLink
 	setRejectUnknown
+
+	// SetIdle is no part of a Program: with it the programs take no new connections. Maps
+	// have it until the first Program is written, and again when the mode is left.
+	SetIdle
 )
 
 // writer appends the fields of a structure: numbers in the order of the machine's bytes

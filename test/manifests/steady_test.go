@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,16 +25,6 @@ import (
 // modes are those whose rules go on in the kernel without the program; IPVS mode needs
 // another kernel than the build machine's.
 func modes() []string { return []string{"nftables", "iptables", "ebpf"} }
-
-// seamless are the modes held to it that no connection is ever lost. eBPF mode is not yet:
-// in a loaded machine 2 of 3327 dials were lost to kills, and a connection to its Service's
-// end; FAIRWAY_SEAMLESS_EBPF=1 shows it.
-func seamless() []string {
-	if os.Getenv("FAIRWAY_SEAMLESS_EBPF") == "1" {
-		return modes()
-	}
-	return []string{"nftables", "iptables"}
-}
 
 // allModes has the one with none as well.
 func allModes() []string { return append(modes(), "userspace") }
@@ -106,7 +95,7 @@ func dialOnce(d *net.Dialer, to string) error {
 // random points and started again, no connection to a Service that did not change fails,
 // and in the end the kernel has what the objects ask for.
 func TestKilledAtAnyTime(t *testing.T) {
-	for _, mode := range seamless() {
+	for _, mode := range modes() {
 		t.Run(mode, func(t *testing.T) { killStory(t, mode) })
 	}
 }
@@ -234,7 +223,7 @@ func (k *talker) all(when, want string) {
 // endpoint at all, of the target port, and the Service's end; those that are right stay
 // where they are over a kill and a restart; TCP connections are left alone.
 func TestFlowsFollow(t *testing.T) {
-	for _, mode := range seamless() {
+	for _, mode := range modes() {
 		t.Run(mode, func(t *testing.T) { flowStory(t, mode) })
 	}
 }

@@ -77,7 +77,7 @@ func switchStory(t *testing.T, from, to string) {
 	cancel()
 	clients.Wait()
 	m.reachesOne(nodePort)
-	if !slices.Contains(seamless(), from) { // in mode userspace it is the process itself that forwards: until the next one does, nobody does
+	if !slices.Contains(modes(), from) { // in mode userspace it is the process itself that forwards: until the next one does, nobody does
 		return
 	}
 	if s.failures.Load() > 0 || s.dials.Load() < 20 {

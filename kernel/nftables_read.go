@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
 
 	"fairway/proxy/nftables"
@@ -36,10 +37,21 @@ func (k *NFTables) ListFor(want *nftables.Program) (*nftables.Program, error) {
 		return nil, err
 	}
 	defer dump.Close()
-	r := &rulesReader{k: k, c: c, dump: dump, expected: nftables.Expect(want)}
 	var present [2]bool
 	for i, v6 := range []bool{false, true} {
-		if present[i], err = r.table(v6); err != nil {
+		if present[i], err = k.hasTable(c, v6); err != nil {
+			return nil, fmt.Errorf("list tables of %s: %w", familyName(v6), err)
+		}
+	}
+	if !present[0] && !present[1] { // a new node: nothing to compare one by one
+		return nftables.Listing(false, false, nil, nil, nil, nil), nil
+	}
+	r := &rulesReader{k: k, c: c, dump: dump, expected: nftables.Expect(want)}
+	for i, v6 := range []bool{false, true} {
+		if !present[i] {
+			continue
+		}
+		if err := r.table(v6); err != nil {
 			return nil, fmt.Errorf("list table %s %s: %w", familyName(v6), k.table, err)
 		}
 	}
@@ -64,44 +76,39 @@ type rulesReader struct {
 	expected *nftables.Expectation
 }
 
-// table reads one table; false when there is none.
-func (r *rulesReader) table(v6 bool) (bool, error) {
+func (k *NFTables) hasTable(c *nft.Conn, v6 bool) (bool, error) {
+	t := k.tableOf(v6)
+	tables, err := c.ListTablesOfFamily(t.Family)
+	return slices.ContainsFunc(tables, func(have *nft.Table) bool { return have.Name == t.Name }), err
+}
+
+// table reads one table.
+func (r *rulesReader) table(v6 bool) error {
 	t := r.k.tableOf(v6)
-	tables, err := r.c.ListTablesOfFamily(t.Family)
-	if err != nil {
-		return false, err
-	}
-	found := false
-	for _, have := range tables {
-		found = found || have.Name == t.Name
-	}
-	if !found {
-		return false, nil
-	}
 	var sets []heldSet
 	var a attrs
 	a.str(unix.NFTA_SET_TABLE, r.k.table)
 	if err := dump(r.dump, unix.NFT_MSG_GETSET, v6, &a, func(msg []byte) { sets = append(sets, readSet(msg)) }); err != nil {
-		return false, fmt.Errorf("sets: %w", err)
+		return fmt.Errorf("sets: %w", err)
 	}
 	for _, s := range sets {
 		if err := r.set(s, v6); err != nil {
-			return false, err
+			return err
 		}
 	}
 	chains, err := r.c.ListChainsOfTableFamily(t.Family)
 	if err != nil {
-		return false, fmt.Errorf("chains: %w", err)
+		return fmt.Errorf("chains: %w", err)
 	}
 	for _, c := range chains {
 		if c.Table.Name != t.Name {
 			continue
 		}
 		if err := r.chain(t, c, v6); err != nil {
-			return false, err
+			return err
 		}
 	}
-	return true, nil
+	return nil
 }
 
 func (r *rulesReader) set(s heldSet, v6 bool) error {

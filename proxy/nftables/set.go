@@ -174,7 +174,15 @@ func (k Kind) KeySize(v6 bool) int {
 // writer builds keys of many elements in one string.
 type writer struct{ buf []byte }
 
-func (w *writer) addr(a netip.Addr) { w.buf = append(w.buf, a.AsSlice()...) }
+func (w *writer) addr(a netip.Addr) {
+	if a.Is4() {
+		b := a.As4()
+		w.buf = append(w.buf, b[:]...)
+		return
+	}
+	b := a.As16()
+	w.buf = append(w.buf, b[:]...)
+}
 
 func (w *writer) proto(p packet.Protocol) { w.buf = append(w.buf, p.Number(), 0, 0, 0) }
 

@@ -6,7 +6,6 @@ GO ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS = -s -w -X main.version=$(VERSION)
 TIME ?= 30s
-IPVS ?= IPVS
 
 .PHONY: help bpf bpf-check bpf-packages build build-lab lab test test-quick test-kernel test-ipvs test-lab e2e e2e-build bench-quick bench-proxy bench-dns fuzz golden lint fresh clean packages
 
@@ -36,13 +35,8 @@ test-kernel: packages ## only the tests that program a real kernel, in network n
 	FAIRWAY_REQUIRE_KERNEL=1 $(GO) test -count=1 ./kernel/... ./loop/... ./announce/... ./test/kernel/... && \
 	FAIRWAY_REQUIRE_KERNEL=1 $(GO) test -count=1 -v -run Packets ./test/matrix
 
-test-ipvs: packages ## IPVS mode on a real kernel that has it, in a small virtual machine (no KVM, no root needed)
-	@mkdir -p bin
-	$(GO) build -o bin/ ./hack/vm/vmexec ./hack/vm/vminit
-	export FAIRWAY_REQUIRE_KERNEL=1 FAIRWAY_REQUIRE_IPVS=1; \
-	$(GO) test -count=1 -timeout 60m -exec $(CURDIR)/bin/vmexec -run $(IPVS) ./test/kernel && \
-	$(GO) test -count=1 -timeout 60m -exec $(CURDIR)/bin/vmexec -short -run TestPackets/ipvs ./test/matrix && \
-	$(GO) test -count=1 ./hack/vm/...
+test-ipvs: packages ## IPVS mode on a real kernel that has it, in small virtual machines (no KVM); IPVS=REGEX for some tests
+	IPVS="$(IPVS)" test/ipvs.sh
 
 test-lab: packages build-lab e2e-build ## the articles' stories with kubectl in a lab, and the short e2e stage, in four proxy modes
 	test/lab.sh

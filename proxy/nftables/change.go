@@ -28,8 +28,8 @@ func (c *Change) Shared() (before, after *Change) {
 	return only(early), only(func(o Op) bool { return !early(o) })
 }
 
-// groups gives the parts of all groups, each made when it is asked for.
-func (c *Change) groups() func(g int) *Change {
+// groups adds the Ops of a group to a list, each made when it is asked for.
+func (c *Change) groups() func(ops []Op, g int) []Op {
 	end := make([]int, len(c.Groups)+1)
 	for i := range c.Ops {
 		if g := c.Ops[i].Group; g != NoGroup {
@@ -46,12 +46,12 @@ func (c *Change) groups() func(g int) *Change {
 			at[g]++
 		}
 	}
-	return func(g int) *Change {
-		ops := slices.Clip(all[end[g]:end[g+1]])
+	return func(ops []Op, g int) []Op {
+		ops = append(ops, all[end[g]:end[g+1]]...)
 		if g < len(c.fresh) {
 			ops = appendFresh(ops, int32(g), c.fresh[g])
 		}
-		return (&Change{Groups: c.Groups, Ops: ops}).sorted()
+		return ops
 	}
 }
 
@@ -73,7 +73,8 @@ func (c *Change) ByGroup() iter.Seq2[int, *Change] {
 	return func(yield func(int, *Change) bool) {
 		part := c.groups()
 		for g := range c.Groups {
-			if one := part(g); !one.Empty() && !yield(g, one) {
+			ops := part(nil, g)
+			if len(ops) > 0 && !yield(g, (&Change{Groups: c.Groups, Ops: ops}).sorted()) {
 				return
 			}
 		}
@@ -106,15 +107,15 @@ func (c *Change) Chunks(limit int, first model.Name) iter.Seq[*Change] {
 // services is the middle of Chunks; false when yield wants no more.
 func (c *Change) services(limit int, first model.Name, yield func(*Change) bool) bool {
 	part := c.groups()
-	cur := &Change{Groups: c.Groups}
+	var ops []Op // of the chunk in the making; sorting copies them
+	ready := func() *Change {
+		c := (&Change{Groups: c.Groups, Ops: ops}).sorted()
+		ops = ops[:0]
+		return c
+	}
 	take := func(g int, most int) bool {
-		cur.Ops = append(cur.Ops, part(g).Ops...)
-		if len(cur.Ops) == 0 || len(cur.Ops) < most {
-			return true
-		}
-		ready := cur.sorted()
-		cur = &Change{Groups: c.Groups}
-		return yield(ready)
+		ops = part(ops, g)
+		return len(ops) == 0 || len(ops) < most || yield(ready())
 	}
 	at := slices.IndexFunc(c.Groups, func(g []model.Ref) bool {
 		return slices.ContainsFunc(g, func(r model.Ref) bool { return r.Name == first })
@@ -127,7 +128,7 @@ func (c *Change) services(limit int, first model.Name, yield func(*Change) bool)
 			return false
 		}
 	}
-	return cur.Empty() || yield(cur.sorted())
+	return len(ops) == 0 || yield(ready())
 }
 
 // Resets tells whether a table of another shape is replaced.

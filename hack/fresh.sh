@@ -43,6 +43,7 @@ enter() {
 	mount -t tmpfs -o mode=1777,nosuid,nodev tmpfs "$1/dev/shm"
 	mount -t proc proc "$1/proc"
 	mount -t sysfs sysfs "$1/sys"
+	mount -t cgroup2 cgroup2 "$1/sys/fs/cgroup" # as every booted Debian has it
 	mount -t tmpfs -o mode=755,nosuid,nodev tmpfs "$1/run"
 	bind "$FRESH_GOROOT" "$1/usr/local/go"
 	mount -o remount,bind,ro "$1/usr/local/go"

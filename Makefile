@@ -7,7 +7,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 LDFLAGS = -s -w -X main.version=$(VERSION)
 TIME ?= 30s
 
-.PHONY: help bpf bpf-check bpf-packages build build-lab lab test test-quick test-kernel test-ipvs test-lab e2e e2e-build bench-quick bench-proxy bench-dns fuzz golden lint fresh clean packages
+.PHONY: help bpf bpf-check bpf-packages build build-lab lab test test-quick test-kernel test-ipvs test-lab test-peer e2e e2e-build bench-quick bench-proxy bench-dns fuzz golden lint fresh clean packages
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -25,7 +25,7 @@ lab: packages build-lab ## a cluster of three nodes with Fairway on each; then: 
 	echo "it was up already; for the Fairway just built: bin/fairway-lab kubectl -n fairway-system rollout restart ds/fairway"; \
 	else bin/fairway-lab up; fi
 
-test: packages test-quick bpf-check test-ipvs test-lab ## everything: unit, stories, kernel (needs root), a virtual machine, the lab with real kubectl, a short e2e
+test: packages test-quick bpf-check test-ipvs test-lab test-peer ## everything: unit, stories, kernel (needs root), a virtual machine, the lab with real kubectl, a short e2e
 
 test-quick: ## unit tests, stories and, as root, the kernel tests in network namespaces
 	@if [ $$(id -u) = 0 ]; then export FAIRWAY_REQUIRE_KERNEL=1; else echo "not root: kernel tests will be skipped"; fi; \
@@ -40,6 +40,10 @@ test-ipvs: packages ## IPVS mode on a real kernel that has it, in small virtual 
 
 test-lab: packages build-lab e2e-build ## the articles' stories with kubectl in a lab, and the short e2e stage, in four proxy modes
 	test/lab.sh
+
+test-peer: packages ## ports and metrics beside Kubernetes' own kube-proxy, from one configuration file
+	bench/kubeproxy/build.sh
+	FAIRWAY_REQUIRE_PEER=1 $(GO) test -count=1 ./test/peer
 
 e2e-build: ## bin/e2e.test, Kubernetes' own suite (first time: minutes)
 	lab/e2e/build.sh

@@ -53,11 +53,15 @@ type node struct {
 }
 
 func newNode(t *testing.T) *node {
+	skip := t.Skip
+	if os.Getenv("FAIRWAY_REQUIRE_PEER") == "1" {
+		skip = t.Fatal
+	}
 	if _, err := os.Stat(kubeProxy); err != nil {
-		t.Skip("no bin/kube-proxy to compare with: make bench-proxy builds it")
+		skip("no bin/kube-proxy to compare with: make test-peer builds it")
 	}
 	if err := netlab.Missing(); err != nil {
-		t.Skip(err)
+		skip(err)
 	}
 	lab, err := netlab.New(netlab.Layout{NodeAddrs: []netip.Addr{netip.MustParseAddr(nodeAddr)}, Clients: []netip.Addr{netip.MustParseAddr("203.0.113.2")}})
 	if err != nil {

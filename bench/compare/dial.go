@@ -83,6 +83,10 @@ type backend struct {
 	fd      int
 	done    chan struct{}
 	awaited atomic.Pointer[sighting]
+	// awake keeps the server from sleeping while it has nothing to take: to wake a
+	// processor that rests costs the client more than its connect, and is due the more
+	// often the slower the way is.
+	awake atomic.Bool
 }
 
 type sighting struct {
@@ -97,7 +101,7 @@ func serve(h *netlab.Host) (*backend, error) {
 		if err := os.WriteFile("/proc/sys/net/core/somaxconn", []byte("65535"), 0); err != nil {
 			return err
 		}
-		if b.fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
+		if b.fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0); err != nil {
 			return err
 		}
 		if err = unix.SetsockoptInt(b.fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
@@ -120,6 +124,10 @@ func (b *backend) accept() {
 	defer close(b.done)
 	for {
 		fd, _, err := unix.Accept4(b.fd, unix.SOCK_CLOEXEC)
+		if errors.Is(err, unix.EAGAIN) {
+			b.idle()
+			continue
+		}
 		if errors.Is(err, unix.EINTR) || errors.Is(err, unix.ECONNABORTED) {
 			continue
 		}
@@ -131,6 +139,15 @@ func (b *backend) accept() {
 		}
 		_ = unix.Close(fd)
 	}
+}
+
+// idle gives way to whoever wants to run, or sleeps until somebody connects.
+func (b *backend) idle() {
+	if b.awake.Load() {
+		_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+		return
+	}
+	_, _ = unix.Poll([]unix.PollFd{{Fd: int32(b.fd), Events: unix.POLLIN}}, 100)
 }
 
 func (b *backend) check(fd int, s *sighting) {

@@ -24,6 +24,7 @@ const (
 	podCIDR     = "10.128.0.0/9"  // client and endpoints alike: nobody is masqueraded
 	backends    = "10.128.0.0/10" // of them the endpoints, all behind the one server
 	serviceCIDR = "10.96.0.0/12"
+	mirrored    = "10.128.0.0/12" // of the same size, in backends
 	servicePort = 80
 	targetPort  = 8080
 	// perService is the room an endpoint list has to grow in.
@@ -39,6 +40,13 @@ func vip(i int) netip.AddrPort {
 // endpoint is the address of endpoint e of Service i; no two Services share one.
 func endpoint(i, e int) netip.AddrPort {
 	return netip.AddrPortFrom(addrOf(uint32(10)<<24|uint32(128)<<16+uint32(i*perService+e)+1), targetPort)
+}
+
+// translated is where stage.translate finds an endpoint's address.
+func translated(to netip.AddrPort) netip.AddrPort {
+	b := to.Addr().As4()
+	b[1] -= 128 - 96
+	return netip.AddrPortFrom(netip.AddrFrom4(b), to.Port())
 }
 
 func addrOf(n uint32) netip.Addr {

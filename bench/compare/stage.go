@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"os/exec"
+	"strings"
 
 	"fairway/bench/apiserver"
 	"fairway/test/netlab"
@@ -102,6 +104,25 @@ func (s *stage) wire() error {
 		return fmt.Errorf("route to the endpoints: %w", err)
 	}
 	return nil
+}
+
+// translate has the kernel translate every address of the Services to the one of the same
+// place among the endpoints: one rule, and no proxy.
+func (s *stage) translate() error {
+	return s.lab.Node.Do(func() error {
+		cmd := exec.Command("nft", "-f", "-")
+		cmd.Stdin = strings.NewReader(`table ip floor {
+	chain nat {
+		type nat hook prerouting priority -100
+		ip daddr ` + serviceCIDR + ` dnat ip prefix to ip daddr map { ` + serviceCIDR + ` : ` + mirrored + ` }
+	}
+}
+`)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("one rule that translates: %w: %s", err, out)
+		}
+		return nil
+	})
 }
 
 func (s *stage) load(services, endpoints int) error {

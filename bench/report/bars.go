@@ -103,6 +103,18 @@ func (rows Rows) remembering() []bar {
 	return out
 }
 
+// perHost compares what a mode adds to a direct connect in many Services with what it does
+// in one: many have more endpoints, and hosts cost a direct connect too.
+func (rows Rows) perHost(mode string, services int, limit float64) bar {
+	says := fmt.Sprintf("connect p50 by direct to the same endpoints, %s, %d Services: at most %.2f of the same with 1 Service", mode, services, limit)
+	all, ok := rows.Ratio(Fairway, mode, services, Connect, Direct)
+	one, okOne := rows.Ratio(Fairway, mode, services, One, DirectOne)
+	if !ok || !okOne {
+		return bar{says, "", unknown}
+	}
+	return atMost(says, all/one, limit, true, fmt.Sprintf("%.2f against %.2f, %.3f", all, one, all/one))
+}
+
 func (rows Rows) connecting() []bar {
 	const n = 30000
 	ratio := func(mode, by, than string, limit float64) bar {
@@ -111,7 +123,9 @@ func (rows Rows) connecting() []bar {
 	}
 	return []bar{
 		ratio("nftables", Direct, "direct", 1.25),
+		ratio("nftables", Floor, "the kernel's translation alone", 1.25),
 		ratio("nftables", One, "the same mode with 1 Service", 1.05),
+		rows.perHost("nftables", n, 1.05),
 		ratio("ebpf", Direct, "direct", 1.05),
 	}
 }

@@ -39,10 +39,13 @@ const (
 	Dials       = "dials during a full resync"     // made
 	Failed      = "dials failed in a full resync"  // of those
 	Connect     = "connect"                        // p50 of a round
-	Direct      = "connect, direct"                // the same round, no proxy and no netfilter
+	Direct      = "connect, direct"                // the same round and endpoints, no proxy and no netfilter
+	DirectOne   = "connect, direct, 1 Service"     // the same, to the endpoints of one Service
+	Floor       = "connect, translation alone"     // the same endpoints, one rule of the kernel and no proxy
+	FloorCPU    = "10,000 dials, processor alone"  //
 	One         = "connect, 1 Service"             // the same round, the same mode with 1 Service
 	Lost        = "connects failed"                // of a round, in any number of Services
-	ConnectCPU  = "10,000 dials, processor"        // client, server, kernel and proxy
+	ConnectCPU  = "10,000 dials, processor"        // client, kernel on the way, proxy
 	DirectCPU   = "10,000 dials, processor direct" //
 	Complete    = "complete"                       // everything asked for was measured; the value is 1
 )

@@ -78,20 +78,28 @@ func Table(rows Rows) string {
 		fmt.Fprintln(w)
 	})
 	_ = w.Flush()
-	b.WriteString("\nConnecting. p50 of TCP connects to random Services; ratios are of rounds, each with direct connections (no netfilter) and the same mode with 1 Service; CPU of client, server, kernel and proxy. In mode userspace the proxy itself answers the connect.\n")
+	b.WriteString(connecting)
 	w = tabwriter.NewWriter(&b, 2, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "Services\tproxy\tconnect p50\tto direct\tto 1 Service\tfailed\tCPU of 10,000\tto direct\tdials failed in a full resync\tnot answering\t")
+	fmt.Fprintln(w, "Services\tproxy\tconnect p50\tto direct\tto translation alone\tto 1 Service\tfailed\tCPU of 10,000\tto direct\tdials failed in a full resync\tnot answering\t")
 	rows.each(func(c contestant, n int) {
 		if len(rows.Values(c.program, c.mode, n, Cold)) == 0 {
 			return
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s of %s\t%s\t\n", n, c, rows.cell(c, n, Connect, micros),
-			rows.ratio(c, n, Connect, Direct), rows.ratio(c, n, Connect, One), rows.sum(c, n, Lost), rows.cell(c, n, ConnectCPU, seconds),
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s of %s\t%s\t\n", n, c, rows.cell(c, n, Connect, micros),
+			rows.ratio(c, n, Connect, Direct), rows.ratio(c, n, Connect, Floor), rows.ratio(c, n, Connect, One), rows.sum(c, n, Lost), rows.cell(c, n, ConnectCPU, seconds),
 			rows.ratio(c, n, ConnectCPU, DirectCPU), rows.cell(c, n, Failed, count), rows.cell(c, n, Dials, count), rows.cell(c, n, Broken, count))
 	})
 	_ = w.Flush()
 	return b.String()
 }
+
+// connecting explains the second table.
+const connecting = `
+Connecting. p50 of TCP connects to random Services. Ratios are of rounds, each with connects to the same endpoints directly
+(no netfilter), to the same endpoints by one rule of the kernel and no proxy (translation alone), and to the same mode with 1
+Service, whose endpoints are few. CPU of the client, the
+kernel on the way, and the proxy. In mode userspace the proxy itself answers.
+`
 
 // each goes through sizes, and within a size through the contestants that were tried.
 func (rows Rows) each(f func(c contestant, services int)) {

@@ -228,6 +228,17 @@ inline_ const struct frontend *find_frontend(const struct addr *dst, __be16 port
 	return bpf_map_lookup_elem(&frontends, &k);
 }
 
+inline_ int in_service_cidr(const struct settings *s, const struct addr *dst)
+{
+	for (__u32 i = 0; i < SERVICE_CIDRS; i++) {
+		if (i >= s->service_cidrs)
+			break;
+		if (within(dst, &s->services[i]))
+			return 1;
+	}
+	return 0;
+}
+
 /* What becomes of a destination that is no frontend. */
 inline_ enum action unknown(const struct settings *s, const struct addr *dst)
 {
@@ -237,13 +248,7 @@ inline_ enum action unknown(const struct settings *s, const struct addr *dst)
 		return PASS;
 	if (bpf_map_lookup_elem(&vips, &k))
 		return REJECT;
-	for (__u32 i = 0; i < SERVICE_CIDRS; i++) {
-		if (i >= s->service_cidrs)
-			break;
-		if (within(dst, &s->services[i]))
-			return DROP;
-	}
-	return PASS;
+	return in_service_cidr(s, dst) ? DROP : PASS;
 }
 
 inline_ int in_ranges(__u64 service, const struct addr *src)

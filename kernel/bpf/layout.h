@@ -160,6 +160,20 @@ enum {
 
 #define RECENT 65536
 
+/* A datagram too big for a packet comes in fragments, of which only the first has ports:
+ * the others are turned into what that was. */
+struct piece_key {
+	struct addr src, dst;
+	__u32 id;
+	__u8 proto;
+	__u8 door;
+	__u16 zero;
+};
+
+struct piece {
+	struct addr src, dst;
+};
+
 /* What a UDP socket of the node itself sent where. */
 struct talk_key {
 	__u64 socket;

@@ -65,6 +65,7 @@ struct {
 LEARNED(flows, struct tuple, struct flow, 262144);
 LEARNED(clients, struct client_key, struct client, 131072);
 LEARNED(talks, struct talk_key, struct talk, 65536);
+LEARNED(pieces, struct piece_key, struct piece, 8192);
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);

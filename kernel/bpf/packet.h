@@ -31,7 +31,14 @@ struct pkt {
 	__u32 l3, l4; /* offsets */
 	__u8 v6, tcp_flags;
 	__u8 first; /* no headers lie between IP and transport */
-	__u8 icmp;  /* an ICMP error: t is the reply to the packet it tells of */
+	__u8 piece; /* of a datagram in fragments */
+	__u32 icmp; /* where an ICMP error is: t is the reply to the packet it tells of */
+	__u32 id;   /* of the datagram */
+};
+
+enum {
+	PIECE_FIRST = 1, /* the one with the ports */
+	PIECE_LATER = 2,
 };
 
 inline_ void load_v6(struct addr *a, const struct in6_addr *from)
@@ -56,7 +63,10 @@ inline_ int read_ports(struct __sk_buff *skb, struct pkt *p, __u32 at)
 inline_ int take_v4(struct pkt *p, const struct iphdr *ip, __u32 at)
 {
 	if (ip->frag_off & bpf_htons(0x1fff))
-		return -1; /* a later fragment has no ports */
+		p->piece = PIECE_LATER;
+	else if (ip->frag_off & bpf_htons(0x2000))
+		p->piece = PIECE_FIRST;
+	p->id = ip->id;
 	map_v4(&p->t.src, ip->saddr);
 	map_v4(&p->t.dst, ip->daddr);
 	p->t.proto = ip->protocol;
@@ -68,6 +78,7 @@ inline_ int take_v4(struct pkt *p, const struct iphdr *ip, __u32 at)
 inline_ int take_v6(struct __sk_buff *skb, struct pkt *p, const struct ipv6hdr *ip, __u32 at)
 {
 	__u8 next = ip->nexthdr, opt[4];
+	__u32 id;
 
 	load_v6(&p->t.src, &ip->saddr);
 	load_v6(&p->t.dst, &ip->daddr);
@@ -78,11 +89,17 @@ inline_ int take_v6(struct __sk_buff *skb, struct pkt *p, const struct ipv6hdr *
 			break;
 		if (bpf_skb_load_bytes(skb, at, opt, 4))
 			return -1;
-		if (next == 44 && ((opt[2] << 8 | opt[3]) & 0xfff8))
-			return -1;
+		if (next == 44) {
+			if (bpf_skb_load_bytes(skb, at + 4, &id, 4))
+				return -1;
+			p->id = id;
+			p->piece = (opt[2] << 8 | opt[3]) & 0xfff8 ? PIECE_LATER : PIECE_FIRST;
+		}
 		at += next == 44 ? 8 : (opt[1] + 1) * 8;
 		next = opt[0];
 		p->first = 0;
+		if (p->piece == PIECE_LATER)
+			break; /* what follows is the middle of something */
 	}
 	p->t.proto = next;
 	p->l4 = at;
@@ -124,13 +141,14 @@ inline_ int read_error(struct __sk_buff *skb, struct pkt *p, struct tuple *outer
 	__be16 port;
 	__u8 type;
 
-	if (p->t.proto != (p->v6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP) || bpf_skb_load_bytes(skb, at, &type, 1))
+	if (p->piece == PIECE_LATER || p->t.proto != (p->v6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP) ||
+	    bpf_skb_load_bytes(skb, at, &type, 1))
 		return -1;
 	if (p->v6 ? type < 1 || type > 4 : type != 3 && type != 11 && type != 12)
 		return -1;
 	*outer = p->t;
 	*inner = at + 8;
-	if (read_inner(skb, p, at + 8) || read_ports(skb, p, p->l4))
+	if (read_inner(skb, p, at + 8) || p->piece == PIECE_LATER || read_ports(skb, p, p->l4))
 		return -1;
 	a = p->t.src;
 	p->t.src = p->t.dst;
@@ -168,6 +186,16 @@ inline_ int read_transport(struct __sk_buff *skb, struct pkt *p)
 	return 0;
 }
 
+/* What a fragment's datagram is known by. */
+inline_ void piece_name(const struct pkt *p, struct piece_key *k)
+{
+	k->src = p->t.src;
+	k->dst = p->t.dst;
+	k->id = p->id;
+	k->proto = p->t.proto;
+	k->door = p->t.door;
+}
+
 /* Writes a pair of addresses at the IP header at; returns what checksums over them
  * change by. */
 inline_ __s64 write_addrs(struct __sk_buff *skb, __u32 at, int v6, struct addr *old, struct addr *new)
@@ -192,6 +220,45 @@ inline_ void fix_sum(struct __sk_buff *skb, __u32 at, __s64 diff, __u64 flags, i
 	bpf_l4_csum_replace(skb, at, 0, diff, flags);
 }
 
+/* Says what the fragments after p are turned into, as p is by f. */
+__noinline int keep_piece(struct pkt *p, struct flow *f)
+{
+	struct piece_key k = {};
+	struct piece v = {};
+
+	if (!p || !f)
+		return -1;
+	piece_name(p, &k);
+	v.src = f->src;
+	v.dst = f->dst;
+	return bpf_map_update_elem(&pieces, &k, &v, BPF_ANY);
+}
+
+/* Turns a later fragment into what its first one was; tells whether that is known. The
+ * sum of what it carries is in the first. */
+__noinline int rewrite_piece(struct __sk_buff *skb, struct pkt *p)
+{
+	struct piece_key k = {};
+	struct addr old[2], new[2];
+	struct piece *v;
+
+	if (!p)
+		return 0;
+	piece_name(p, &k);
+	v = bpf_map_lookup_elem(&pieces, &k);
+	if (!v)
+		return 0;
+	old[0] = k.src;
+	old[1] = k.dst;
+	new[0] = v->src;
+	new[1] = v->dst;
+	if (p->v6)
+		bpf_skb_store_bytes(skb, p->l3 + 8, new, 32, BPF_F_RECOMPUTE_CSUM);
+	else
+		write_addrs(skb, p->l3, 0, old, new);
+	return 1;
+}
+
 /* Gives the packet the tuple of f. */
 __noinline int rewrite(struct __sk_buff *skb, struct pkt *p, struct flow *f)
 {
@@ -202,6 +269,8 @@ __noinline int rewrite(struct __sk_buff *skb, struct pkt *p, struct flow *f)
 
 	if (!p || !f)
 		return -1;
+	if (p->piece)
+		keep_piece(p, f);
 	old[0] = p->t.src;
 	old[1] = p->t.dst;
 	new[0] = f->src;

@@ -287,8 +287,12 @@ inline_ int concerns(const struct addr *dst)
 inline_ int pass_by(const struct addr *dst)
 {
 	const struct settings *s = get_settings();
+	struct addr k = *dst;
 
-	return s && s->service_cidrs && unknown(s, dst) == DROP ? TC_DROP : TC_PASS;
+	/* the ranges first: most packets are in none, and need no look-up */
+	if (!s || !(s->flags & SET_REJECT_UNKNOWN) || !in_service_cidr(s, dst))
+		return TC_PASS;
+	return bpf_map_lookup_elem(&vips, &k) ? TC_PASS : TC_DROP;
 }
 
 /* What the next two return besides the fates of tc. */
@@ -366,6 +370,8 @@ inline_ int arrive(struct __sk_buff *skb, __u32 l3)
 	if (p.t.proto != IPPROTO_TCP && p.t.proto != IPPROTO_UDP)
 		return TC_PASS;
 	known = concerns(&p.t.dst);
+	if (p.piece == PIECE_LATER)
+		return known && rewrite_piece(skb, &p) ? TC_PASS : pass_by(&p.t.dst);
 	if (read_transport(skb, &p))
 		return known ? TC_PASS : pass_by(&p.t.dst);
 	if (!known && (p.t.proto != IPPROTO_TCP || unseen(&p.t)))
@@ -435,9 +441,13 @@ inline_ int leave(struct __sk_buff *skb, __u32 l3)
 		return TC_PASS;
 	if (p.t.proto == IPPROTO_ICMP || p.t.proto == IPPROTO_ICMPV6)
 		return arrive_error(skb, &p, OUT);
+	p.t.door = OUT;
+	if (p.piece == PIECE_LATER) {
+		rewrite_piece(skb, &p);
+		return TC_PASS;
+	}
 	if (read_transport(skb, &p) || unseen(&p.t))
 		return TC_PASS;
-	p.t.door = OUT;
 	f = bpf_map_lookup_elem(&flows, &p.t);
 	if (!f)
 		return TC_PASS;

@@ -155,70 +155,6 @@ func (m *machine) churn(r *rand.Rand, mode string) (kills int) {
 	return kills
 }
 
-// talker is UDP clients of a pod, each with a socket of its own all the time.
-type talker struct {
-	t     *testing.T
-	conns []net.Conn
-}
-
-func newTalker(t *testing.T, h *netlab.Host, n int, to string) *talker {
-	t.Helper()
-	k := &talker{t: t}
-	for range n {
-		err := h.Do(func() error {
-			c, err := net.Dial("udp", to)
-			if err == nil {
-				k.conns = append(k.conns, c)
-			}
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Cleanup(func() {
-		for _, c := range k.conns {
-			c.Close()
-		}
-	})
-	return k
-}
-
-// heard sends once from every socket and tells which server answered each; empty is
-// silence or a rejection.
-func (k *talker) heard() []string {
-	out := make([]string, len(k.conns))
-	for i, c := range k.conns {
-		c.SetDeadline(time.Now().Add(250 * time.Millisecond))
-		buf := make([]byte, 128)
-		if _, err := c.Write([]byte("?")); err != nil {
-			continue
-		}
-		if n, err := c.Read(buf); err == nil {
-			out[i] = strings.Fields(string(buf[:n]))[0]
-		}
-	}
-	return out
-}
-
-// all waits until every socket hears want ("" is nobody).
-func (k *talker) all(when, want string) {
-	k.t.Helper()
-	var got []string
-	for range 40 {
-		got = k.heard()
-		same := true
-		for _, g := range got {
-			same = same && g == want
-		}
-		if same {
-			return
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	k.t.Fatalf("%s: the sockets hear %q, want %q everywhere", when, got, want)
-}
-
 // TestFlowsFollow: UDP flows that began before a change follow it, also one to or from no
 // endpoint at all, of the target port, and the Service's end; those that are right stay
 // where they are over a kill and a restart; TCP connections are left alone.
@@ -244,40 +180,47 @@ func flowStory(t *testing.T, mode string) {
 	long := func(to ...netip.Addr) {
 		m.write("long.yaml", service("long", "10.96.0.70", "TCP", 70, 30070, 7000, to...))
 	}
-	m.config = "roles: [proxy]\n"
+	m.config = "roles: [proxy]\nproxy: {serviceCIDRs: [10.96.0.0/16]}\n"
 	dns(5353, podA.Addr(), podB.Addr())
 	long(podA.Addr())
 	m.start(mode)
 	probe := packet.Packet{Proto: packet.UDP, Src: client, Dst: netip.AddrPortFrom(node, 30053)}
 	m.reachesOne(probe)
 
-	inside := newTalker(t, m.lab.Host(podB.Addr()), 12, "10.96.0.53:53")
-	outside := newTalker(t, m.lab.Host(client), 12, node.String()+":30053")
+	inside := m.lab.Host(podB.Addr()).Talk(t, 12, "10.96.0.53:53")
+	outside := m.lab.Host(client).Talk(t, 12, node.String()+":30053")
 	conn := m.hold("10.96.0.70:70")
-	in, out := inside.heard(), outside.heard()
+	in, out := inside.Heard(), outside.Heard()
 	m.stop(syscall.SIGKILL)
 	m.start(mode)
 	m.run("^ok$", "curl", "-s", "-m", "2", "http://127.0.0.1:10249/readyz")
 	time.Sleep(500 * time.Millisecond)
-	if in2, out2 := inside.heard(), outside.heard(); fmt.Sprint(in, out) != fmt.Sprint(in2, out2) {
+	if in2, out2 := inside.Heard(), outside.Heard(); fmt.Sprint(in, out) != fmt.Sprint(in2, out2) {
 		t.Errorf("a restart moved flows that were right:\n%q %q\n%q %q", in, out, in2, out2)
 	}
 	conn.alive("after a restart")
 
 	dns(5353, podB.Addr())
-	inside.all("an endpoint is gone", ports[1].String())
-	outside.all("an endpoint is gone", ports[1].String())
+	inside.Until("an endpoint is gone", ports[1].String())
+	outside.Until("an endpoint is gone", ports[1].String())
 	dns(9953, podB.Addr())
-	inside.all("the target port changed", ports[2].String())
-	outside.all("the target port changed", ports[2].String())
+	inside.Until("the target port changed", ports[2].String())
+	outside.Until("the target port changed", ports[2].String())
 	dns(5353)
-	inside.all("no endpoint is left", "")
-	outside.all("no endpoint is left", "")
+	inside.Until("no endpoint is left", "")
+	outside.Until("no endpoint is left", "")
 	dns(5353, podA.Addr())
-	inside.all("there is one again", ports[0].String())
-	outside.all("there is one again", ports[0].String())
+	inside.Until("there is one again", ports[0].String())
+	outside.Until("there is one again", ports[0].String())
 	m.write("dns.yaml", "")
-	inside.all("the Service is deleted", "")
+	inside.Until("the Service is deleted", "")
+	m.forgotten("10.96.0.53", ports[0].Addr())
+	dns(5353, podA.Addr())
+	inside.Until("the Service is back", ports[0].String())
+	m.stop(syscall.SIGKILL)
+	m.write("dns.yaml", "")
+	m.start(mode)
+	inside.Until("the Service was deleted while nobody looked", "")
 	m.forgotten("10.96.0.53", ports[0].Addr())
 
 	long(podB.Addr())

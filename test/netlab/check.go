@@ -36,7 +36,8 @@ func (lab *Lab) CannotSend(p packet.Packet) string {
 }
 
 // Check sends p until every choice of the verdict was seen, or once when there is none,
-// and tells what was seen that is not in the verdict.
+// and tells what was seen that is not in the verdict. A datagram goes once more in
+// fragments.
 func (lab *Lab) Check(p packet.Packet, want packet.Verdict) error {
 	if want.Action != packet.Forward {
 		wait := silence
@@ -58,6 +59,12 @@ func (lab *Lab) Check(p packet.Packet, want packet.Verdict) error {
 	}
 	if n := len(seen); want.Affinity && n != 1 || !want.Affinity && n != len(want.Choices) {
 		return fmt.Errorf("reached %d endpoints", n)
+	}
+	if p.Proto != packet.UDP {
+		return nil
+	}
+	if o, err := lab.send(p, big, answer); err != nil || !o.Agrees(p, want) {
+		return fmt.Errorf("in fragments: %s (%v)", o, err)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package netlab
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +16,7 @@ import (
 )
 
 // Serve starts a server on addr that answers with its own address and the client's it
-// saw. Its host must exist.
+// saw, to a datagram with one as big. Its host must exist.
 func (lab *Lab) Serve(proto packet.Protocol, addr netip.AddrPort) error {
 	h := lab.Host(addr.Addr())
 	if h == nil {
@@ -52,14 +53,16 @@ func freebind(_, _ string, c syscall.RawConn) error {
 }
 
 func serveUDP(pc net.PacketConn) {
-	buf := make([]byte, 64)
+	buf := make([]byte, 1<<16)
 	for {
-		_, from, err := pc.ReadFrom(buf)
+		n, from, err := pc.ReadFrom(buf)
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err == nil {
-			_, _ = pc.WriteTo([]byte(pc.LocalAddr().String()+" "+from.String()), from)
+			says := []byte(pc.LocalAddr().String() + " " + from.String())
+			says = append(says, bytes.Repeat([]byte(" "), max(0, n-len(says)))...)
+			_, _ = pc.WriteTo(says, from)
 		}
 	}
 }
@@ -104,6 +107,13 @@ func (o Observation) Reached() bool { return o.Endpoint.IsValid() }
 // Send sends one packet (TCP: a connect) from the host that has its source, or from the
 // node when it is Local, and waits for an answer no longer than timeout.
 func (lab *Lab) Send(p packet.Packet, timeout time.Duration) (Observation, error) {
+	return lab.send(p, 1, timeout)
+}
+
+// big is a datagram's size that comes in three fragments, there and back.
+const big = 4000
+
+func (lab *Lab) send(p packet.Packet, size int, timeout time.Duration) (Observation, error) {
 	h := lab.Host(p.Src)
 	if p.Local {
 		h = lab.Node
@@ -122,16 +132,19 @@ func (lab *Lab) Send(p packet.Packet, timeout time.Duration) (Observation, error
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(timeout))
 	if p.Proto == packet.UDP {
-		if _, err := conn.Write([]byte("?")); err != nil && !errors.Is(err, unix.EPERM) {
+		if _, err := conn.Write(bytes.Repeat([]byte("?"), size)); err != nil && !errors.Is(err, unix.EPERM) {
 			return observeError(err)
 		}
 		// EPERM tells that a rule of the sending node took the packet; whether it
 		// rejected it is told by what can be read.
 	}
-	buf := make([]byte, 256)
+	buf := make([]byte, max(size, 256))
 	n, err := conn.Read(buf)
 	if err != nil {
 		return observeError(err)
+	}
+	if n < size {
+		return Observation{}, fmt.Errorf("of a datagram of %d bytes %d came back", size, n)
 	}
 	return parseAnswer(string(buf[:n]))
 }

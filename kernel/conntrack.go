@@ -12,6 +12,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
@@ -22,12 +23,14 @@ const deleteChunk = 256
 const (
 	ctaTupleOrig  = 1
 	ctaTupleReply = 2
+	ctaStatus     = 3
 	ctaTupleIP    = 1
 	ctaTupleProto = 2
 	ctaProtoNum   = 1
 	ctaProtoSrc   = 2
 	ctaProtoDst   = 3
 	nfgenmsgLen   = 4
+	ipsDstNAT     = 1 << 5 // IPS_DST_NAT, of the status
 )
 
 // DeleteFlows makes conntrack forget UDP flows in the current network namespace and
@@ -46,33 +49,32 @@ func DeleteFlowsOf(ctx context.Context, flows []proxy.Flow, v6 bool) (int, error
 		return 0, err
 	}
 	m := newFlowMatcher(flows, local, v6)
-	if len(m.keep) == 0 {
+	if len(m.keep)+len(m.within) == 0 {
 		return 0, nil
 	}
 	family := uint8(unix.AF_INET)
 	if v6 {
 		family = unix.AF_INET6
 	}
-	n, err := m.delete(ctx, family)
-	if err != nil {
-		return n, fmt.Errorf("conntrack: %w", err)
-	}
-	return n, nil
+	return forget(ctx, 0, family, m.stale)
 }
 
 // flowMatcher finds the flows to delete: by original destination, less those answered
-// from a kept endpoint.
+// from a kept endpoint; and in ranges, whatever else was translated.
 type flowMatcher struct {
-	keep map[netip.AddrPort][]netip.AddrPort
+	keep   map[netip.AddrPort][]netip.AddrPort
+	within []netip.Prefix
 }
 
 // newFlowMatcher takes the last Flow of a destination for the one that counts: changes may
 // have come faster than they were worked off.
 func newFlowMatcher(flows []proxy.Flow, local []netip.Addr, v6 bool) flowMatcher {
-	m := flowMatcher{map[netip.AddrPort][]netip.AddrPort{}}
+	m := flowMatcher{keep: map[netip.AddrPort][]netip.AddrPort{}}
 	ports := map[uint16][]netip.AddrPort{} // NodePorts
 	for _, f := range flows {
 		switch {
+		case f.Within.IsValid():
+			m.within = append(m.within, f.Within) // no address is of the other family
 		case f.Dst.Addr().Is6() != v6:
 		case f.Dst.Addr().IsUnspecified():
 			ports[f.Dst.Port()] = f.Keep
@@ -91,12 +93,37 @@ func newFlowMatcher(flows []proxy.Flow, local []netip.Addr, v6 bool) flowMatcher
 	return m
 }
 
-func (m flowMatcher) delete(ctx context.Context, family uint8) (int, error) {
-	var stale [][]byte
+// forget deletes the flows of a family, AF_UNSPEC for all, of which the listed attributes
+// are stale, in the network namespace of a descriptor, 0 for the current one.
+func forget(ctx context.Context, ns int, family uint8, stale func(attrs []byte) bool) (int, error) {
+	n, err := forgetIn(ctx, ns, family, stale)
+	if err != nil {
+		return n, fmt.Errorf("conntrack: %w", err)
+	}
+	return n, nil
+}
+
+func forgetIn(ctx context.Context, ns int, family uint8, stale func(attrs []byte) bool) (int, error) {
+	var sockets map[int]*nl.SocketHandle
+	if ns != 0 {
+		s, err := nl.GetNetlinkSocketAt(netns.NsHandle(ns), netns.None(), unix.NETLINK_NETFILTER)
+		if err != nil {
+			return 0, err
+		}
+		defer s.Close()
+		sockets = map[int]*nl.SocketHandle{unix.NETLINK_NETFILTER: {Socket: s}}
+	}
+	request := func(cmd, flags int, family uint8) *nl.NetlinkRequest {
+		req := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_CTNETLINK<<8|cmd, flags)
+		req.Sockets = sockets
+		req.AddData(&nl.Nfgenmsg{NfgenFamily: family, Version: nl.NFNETLINK_V0})
+		return req
+	}
+	var found []rawFlow
 	// An interrupted dump may have missed flows; a second one sees them.
 	for try := range 3 {
-		list, err := m.find(family)
-		stale = append(stale, list...)
+		list, err := findFlows(request(nl.IPCTNL_MSG_CT_GET, unix.NLM_F_DUMP, family), stale)
+		found = append(found, list...)
 		if err == nil {
 			break
 		}
@@ -105,14 +132,13 @@ func (m flowMatcher) delete(ctx context.Context, family uint8) (int, error) {
 		}
 	}
 	deleted := 0
-	for chunk := range slices.Chunk(stale, deleteChunk) {
+	for chunk := range slices.Chunk(found, deleteChunk) {
 		if err := ctx.Err(); err != nil {
 			return deleted, err
 		}
-		for _, raw := range chunk {
-			req := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_CTNETLINK<<8|nl.IPCTNL_MSG_CT_DELETE, unix.NLM_F_ACK)
-			req.AddData(&nl.Nfgenmsg{NfgenFamily: family, Version: nl.NFNETLINK_V0})
-			req.AddRawData(raw)
+		for _, f := range chunk {
+			req := request(nl.IPCTNL_MSG_CT_DELETE, unix.NLM_F_ACK, f.family)
+			req.AddRawData(f.attrs)
 			_, err := req.Execute(unix.NETLINK_NETFILTER, 0)
 			switch {
 			case err == nil:
@@ -125,35 +151,53 @@ func (m flowMatcher) delete(ctx context.Context, family uint8) (int, error) {
 	return deleted, nil
 }
 
-// find returns the attributes of each stale flow, which name it to the kernel.
-func (m flowMatcher) find(family uint8) ([][]byte, error) {
-	req := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_CTNETLINK<<8|nl.IPCTNL_MSG_CT_GET, unix.NLM_F_DUMP)
-	req.AddData(&nl.Nfgenmsg{NfgenFamily: family, Version: nl.NFNETLINK_V0})
-	var stale [][]byte
+// rawFlow is a flow in the attributes that name it to the kernel.
+type rawFlow struct {
+	family uint8
+	attrs  []byte
+}
+
+func findFlows(req *nl.NetlinkRequest, stale func(attrs []byte) bool) ([]rawFlow, error) {
+	var found []rawFlow
 	err := req.ExecuteIter(unix.NETLINK_NETFILTER, 0, func(msg []byte) bool {
-		if len(msg) > nfgenmsgLen && m.stale(msg[nfgenmsgLen:]) {
-			stale = append(stale, slices.Clone(msg[nfgenmsgLen:]))
+		if len(msg) > nfgenmsgLen && stale(msg[nfgenmsgLen:]) {
+			found = append(found, rawFlow{msg[0], slices.Clone(msg[nfgenmsgLen:])})
 		}
 		return true
 	})
-	return stale, err
+	return found, err
 }
 
 func (m flowMatcher) stale(attrs []byte) bool {
-	var orig, reply tuple
-	eachAttr(attrs, func(kind uint16, value []byte) {
-		switch kind {
-		case ctaTupleOrig:
-			orig = readTuple(value)
-		case ctaTupleReply:
-			reply = readTuple(value)
-		}
-	})
-	if orig.proto != unix.IPPROTO_UDP {
+	f := readFlow(attrs)
+	if f.orig.proto != unix.IPPROTO_UDP {
 		return false
 	}
-	keep, ours := m.keep[orig.dst]
-	return ours && !slices.Contains(keep, reply.src)
+	if keep, ours := m.keep[f.orig.dst]; ours {
+		return !slices.Contains(keep, f.reply.src)
+	}
+	return f.reply.src != f.orig.dst && slices.ContainsFunc(m.within, func(r netip.Prefix) bool { return r.Contains(f.orig.dst.Addr()) })
+}
+
+// flow is what is read of a flow.
+type flow struct {
+	orig, reply tuple
+	status      uint32
+}
+
+func readFlow(attrs []byte) flow {
+	var f flow
+	eachAttr(attrs, func(kind uint16, value []byte) {
+		switch {
+		case kind == ctaTupleOrig:
+			f.orig = readTuple(value)
+		case kind == ctaTupleReply:
+			f.reply = readTuple(value)
+		case kind == ctaStatus && len(value) >= 4:
+			f.status = binary.BigEndian.Uint32(value)
+		}
+	})
+	return f
 }
 
 // tuple is one direction of a flow.

@@ -24,7 +24,7 @@ func TestDeleteFlows(t *testing.T) {
 	if err := netlink.AddrAdd(lo, addr); err != nil {
 		t.Fatal(err)
 	}
-	vip, v6, node, far := "10.96.0.53", "fd00:96::53", "172.30.0.11", "192.0.2.9"
+	vip, v6, node, far, past := "10.96.0.53", "fd00:96::53", "172.30.0.11", "192.0.2.9", "10.97.0.1"
 	for row, f := range []struct {
 		proto    uint8
 		dst      string
@@ -42,6 +42,8 @@ func TestDeleteFlows(t *testing.T) {
 		{unix.IPPROTO_UDP, node, 30053, "10.244.1.2", 5353, 8}, // NodePort here
 		{unix.IPPROTO_UDP, far, 30053, far, 30053, 9},          // somebody else's port
 		{unix.IPPROTO_UDP, v6, 53, "fd00:244::2", 5353, 10},    // IPv6
+		{unix.IPPROTO_UDP, past, 514, "10.244.1.9", 514, 11},   // a Service nobody knows any more
+		{unix.IPPROTO_UDP, past, 515, past, 515, 12},           // never led to an endpoint
 	} {
 		for i := range f.n {
 			addFlow(t, f.proto, f.dst, f.port, f.endpoint, f.target, uint16(20000+row*1000+i))
@@ -55,8 +57,9 @@ func TestDeleteFlows(t *testing.T) {
 		{Dst: netip.MustParseAddrPort("10.96.0.53:53"), Keep: keep},
 		{Dst: netip.MustParseAddrPort("0.0.0.0:30053")},
 		{Dst: netip.MustParseAddrPort("[fd00:96::53]:53")},
+		{Within: netip.MustParsePrefix("10.97.0.0/16")},
 	})
-	if want := 600 + 4 + 5 + 8 + 10; err != nil || got != want {
+	if want := 600 + 4 + 5 + 8 + 10 + 11; err != nil || got != want {
 		t.Errorf("deleted %d, want %d (%v)", got, want, err)
 	}
 	left := 0
@@ -67,7 +70,7 @@ func TestDeleteFlows(t *testing.T) {
 		}
 		left += len(list)
 	}
-	if want := 3 + 6 + 7 + 9; left != want {
+	if want := 3 + 6 + 7 + 9 + 12; left != want {
 		t.Errorf("%d flows left, want %d", left, want)
 	}
 }

@@ -95,12 +95,17 @@ func (k *EBPF) Forget(list []proxy.Flow) (int, error) {
 	}
 	m := k.maps["flows"]
 	byDst := map[netip.AddrPort][]netip.AddrPort{}
+	var within []netip.Prefix
 	for _, f := range list {
+		if f.Within.IsValid() {
+			within = append(within, f.Within)
+			continue
+		}
 		byDst[f.Dst] = f.Keep
 	}
 	var stale []string
 	err := eachElement(m, func(key, value string) {
-		if f, ok := readDoorFlow(key, value); ok && isStale(f, byDst) {
+		if f, ok := readDoorFlow(key, value); ok && isStale(f, byDst, within) {
 			stale = append(stale, f.key)
 		}
 	})
@@ -115,7 +120,7 @@ func (k *EBPF) Forget(list []proxy.Flow) (int, error) {
 	return len(stale), nil
 }
 
-func isStale(f doorFlow, byDst map[netip.AddrPort][]netip.AddrPort) bool {
+func isStale(f doorFlow, byDst map[netip.AddrPort][]netip.AddrPort, within []netip.Prefix) bool {
 	keep, ok := byDst[f.dst]
 	if !ok {
 		anyAddr := netip.IPv4Unspecified()
@@ -124,5 +129,8 @@ func isStale(f doorFlow, byDst map[netip.AddrPort][]netip.AddrPort) bool {
 		}
 		keep, ok = byDst[netip.AddrPortFrom(anyAddr, f.dst.Port())]
 	}
-	return ok && !slices.Contains(keep, f.to)
+	if !ok {
+		return slices.ContainsFunc(within, func(r netip.Prefix) bool { return r.Contains(f.dst.Addr()) })
+	}
+	return !slices.Contains(keep, f.to)
 }

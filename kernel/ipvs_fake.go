@@ -149,6 +149,11 @@ func (f *FakeIPVS) Destinations(key ipvs.ServiceKey) (map[netip.AddrPort]ipvs.De
 	return maps.Clone(f.States[index(key.V6)].Services[key].To), nil
 }
 
+// Forget has no flows to forget.
+func (f *FakeIPVS) Forget(context.Context, map[netip.AddrPort]bool) (int, error) {
+	return 0, f.fail("forget")
+}
+
 // Counts counts one connection for every virtual service.
 func (f *FakeIPVS) Counts() (map[ipvs.ServiceKey]IPVSCount, error) {
 	out := map[ipvs.ServiceKey]IPVSCount{}

@@ -26,7 +26,7 @@ import (
 // While the server is away everything known stays; the reflectors go on trying.
 type API struct {
 	Config *rest.Config
-	// Kinds tells which kinds to follow; the proxy alone needs only three.
+	// Kinds tells which kinds to follow besides the proxy's.
 	Kinds Kinds
 
 	mu     sync.Mutex
@@ -46,11 +46,12 @@ type API struct {
 	pods      *store[corev1.Pod, *corev1.Pod]
 	ingresses *store[networkingv1.Ingress, *networkingv1.Ingress]
 	classes   *store[networkingv1.IngressClass, *networkingv1.IngressClass]
+	ranges    *store[networkingv1.ServiceCIDR, *networkingv1.ServiceCIDR]
 	secrets   *store[corev1.Secret, *corev1.Secret]
 	configs   *store[corev1.ConfigMap, *corev1.ConfigMap]
 }
 
-// Kinds is what to follow besides Services, EndpointSlices and Nodes.
+// Kinds is what to follow besides Services, EndpointSlices, Nodes and ServiceCIDRs.
 type Kinds struct {
 	Namespaces, Pods, Ingresses, Pools bool
 }
@@ -130,6 +131,7 @@ func (a *API) start(ctx context.Context) error {
 	a.services = follow[corev1.Service](ctx, a, core, "services")
 	a.slices = follow[discoveryv1.EndpointSlice](ctx, a, disc, "endpointslices")
 	a.nodes = follow[corev1.Node](ctx, a, core, "nodes")
+	a.ranges = follow[networkingv1.ServiceCIDR](ctx, a, net, "servicecidrs")
 	if a.Kinds.Namespaces {
 		a.spaces = follow[corev1.Namespace](ctx, a, core, "namespaces")
 	}
@@ -182,7 +184,7 @@ func (a *API) waitSynced(ctx context.Context) {
 
 func (a *API) objects() (model.Objects, []model.Problem) {
 	o := model.Objects{
-		Services: a.services.list(), EndpointSlices: a.slices.list(), Nodes: a.nodes.list(),
+		Services: a.services.list(), EndpointSlices: a.slices.list(), Nodes: a.nodes.list(), ServiceCIDRs: a.ranges.list(),
 		Secrets: a.secrets.list(), ConfigMaps: a.configs.list(),
 		Namespaces: a.spaces.list(), Pods: a.pods.list(),
 		Ingresses: a.ingresses.list(), IngressClasses: a.classes.list(),

@@ -116,6 +116,8 @@ func (d *decoder) typed(h head, raw []byte) {
 		add(d, raw, &o.Ingresses)
 	case "networking.k8s.io/v1 IngressClass", "networking.k8s.io/v1beta1 IngressClass":
 		add(d, raw, &o.IngressClasses)
+	case "networking.k8s.io/v1 ServiceCIDR", "networking.k8s.io/v1beta1 ServiceCIDR":
+		add(d, raw, &o.ServiceCIDRs)
 	case "v1 Secret":
 		add(d, raw, &o.Secrets)
 	case "v1 ConfigMap":
@@ -172,7 +174,7 @@ func add[T any, P interface {
 // defaultNamespace does what kubectl does with an object that names none.
 func defaultNamespace(o object) {
 	switch o.(type) {
-	case *corev1.Node, *corev1.Namespace, *networkingv1.IngressClass:
+	case *corev1.Node, *corev1.Namespace, *networkingv1.IngressClass, *networkingv1.ServiceCIDR:
 		return
 	}
 	if o.GetNamespace() == "" {
@@ -194,6 +196,7 @@ func Append(a *model.Objects, b model.Objects) {
 	a.ConfigMaps = append(a.ConfigMaps, b.ConfigMaps...)
 	a.Pools = append(a.Pools, b.Pools...)
 	a.L2 = append(a.L2, b.L2...)
+	a.ServiceCIDRs = append(a.ServiceCIDRs, b.ServiceCIDRs...)
 }
 
 // Unique keeps one object per kind and name, the first, and reports the others: two
@@ -210,6 +213,7 @@ func Unique(o model.Objects) (model.Objects, []model.Problem) {
 	o.IngressClasses = unique("IngressClass", o.IngressClasses, &problems)
 	o.Secrets = unique("Secret", o.Secrets, &problems)
 	o.ConfigMaps = unique("ConfigMap", o.ConfigMaps, &problems)
+	o.ServiceCIDRs = unique("ServiceCIDR", o.ServiceCIDRs, &problems)
 	return o, problems
 }
 

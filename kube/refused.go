@@ -40,6 +40,7 @@ type refusedRead struct {
 type refusal struct {
 	since   time.Time
 	counts  bool
+	absent  bool // the server has no such kind, as an older one, which is nobody's problem
 	message string
 }
 
@@ -59,6 +60,10 @@ func (r *refusals) update(what refusedRead, err error) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	old, known := r.at[what]
+	if what.name == (model.Name{}) && apierrors.IsNotFound(err) {
+		r.at[what] = refusal{counts: true, absent: true}
+		return !old.counts
+	}
 	if !apierrors.IsForbidden(err) {
 		if err == nil {
 			delete(r.at, what)
@@ -73,7 +78,8 @@ func (r *refusals) update(what refusedRead, err error) bool {
 	return now.counts && !old.counts
 }
 
-// count tells whether the kind (or the one object) has been forbidden long enough.
+// count tells whether the kind (or the one object) has been forbidden long enough, or does
+// not exist.
 func (r *refusals) count(resource string, name model.Name) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -92,7 +98,7 @@ func (r *refusals) problems() []model.Problem {
 	for _, what := range slices.SortedFunc(maps.Keys(r.at), func(a, b refusedRead) int {
 		return slices.Compare([]string{a.resource, a.name.String(), a.verb}, []string{b.resource, b.name.String(), b.verb})
 	}) {
-		if f := r.at[what]; f.counts {
+		if f := r.at[what]; f.counts && !f.absent {
 			out = append(out, model.Problem{Object: model.Ref{Kind: "API", Name: model.Name{Name: what.resource}}, Reason: "Forbidden",
 				Message: fmt.Sprintf("what was last known of them stays in force, changes are not seen; grant get, list and watch as deploy/fairway.yaml does: %s", f.message)})
 		}

@@ -17,6 +17,7 @@ import (
 )
 
 // miniServer answers empty lists, watches that stay silent, and 403 for the kinds told.
+// It is an old one, without the kind servicecidrs.
 type miniServer struct {
 	mu     sync.Mutex
 	forbid map[string]bool
@@ -41,6 +42,8 @@ func (m *miniServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case no:
 		w.WriteHeader(http.StatusForbidden)
 		fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"cannot list resource %s"}`, kind)
+	case kind == "servicecidrs":
+		http.NotFound(w, r)
 	case r.URL.Query().Get("sendInitialEvents") != "":
 		w.WriteHeader(http.StatusUnprocessableEntity)
 		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422}`)

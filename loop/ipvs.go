@@ -28,6 +28,7 @@ type ipvsHand interface {
 	Unbind(addrs []netip.Addr) error
 	RemoveDevice() error
 	Destinations(key ipvs.ServiceKey) (map[netip.AddrPort]ipvs.Destination, error)
+	Forget(ctx context.Context, others map[netip.AddrPort]bool) (int, error)
 	Counts() (map[ipvs.ServiceKey]kernel.IPVSCount, error)
 	Intact(ctx context.Context, v6 bool, addrs int, service *ipvs.ServiceKey) (bool, error)
 }
@@ -174,39 +175,6 @@ func (b *IPVS) Audit(ctx context.Context) ([]string, error) {
 	}
 	_, err := b.applyLast(ctx)
 	return drift, err
-}
-
-// Cleanup removes everything of ours and of a kube-proxy in IPVS mode.
-func (b *IPVS) Cleanup(ctx context.Context) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	var errs []error
-	for _, f := range b.families {
-		f.have = nil
-		clear(f.draining)
-		if err := f.cleanup(ctx); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", familyName(f.v6), err))
-		}
-	}
-	return errors.Join(append(errs, b.hand.RemoveDevice())...)
-}
-
-func (f *ipvsFamily) cleanup(ctx context.Context) error {
-	listed, err := f.hand.List(ctx, f.v6)
-	if err != nil {
-		return err
-	}
-	c := ipvs.Removal(listed)
-	if err := f.hand.Rules(ctx, f.v6, c.Rules); err != nil {
-		return err
-	}
-	if err := f.hand.Unbind(c.UnbindAddrs); err != nil {
-		return err
-	}
-	if err := errors.Join(f.hand.Do(c.Removals)...); err != nil {
-		return err
-	}
-	return f.hand.Sets(ctx, c.SetsAfter)
 }
 
 // apply brings the family to want, less what it refused before. A second try starts

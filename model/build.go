@@ -1,7 +1,9 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -34,6 +36,7 @@ func Build(prev *Snapshot, in Objects) (*Snapshot, []Problem) {
 	}
 	slices.Sort(s.Namespaces)
 	var problems []Problem
+	s.ServiceCIDRs, problems = serviceCIDRs(in.ServiceCIDRs)
 	for _, svc := range s.Services {
 		problems = append(problems, svc.issues...)
 	}
@@ -41,6 +44,28 @@ func Build(prev *Snapshot, in Objects) (*Snapshot, []Problem) {
 		problems = append(problems, ing.issues...)
 	}
 	return s, problems
+}
+
+// serviceCIDRs are the ranges of the objects, each once. One that is being deleted counts
+// until it is gone: its addresses are still in use.
+func serviceCIDRs(in []*networkingv1.ServiceCIDR) ([]netip.Prefix, []Problem) {
+	var out []netip.Prefix
+	var problems []Problem
+	for _, obj := range in {
+		for i, text := range obj.Spec.CIDRs {
+			c, err := netip.ParsePrefix(text)
+			if err != nil {
+				problems = append(problems, Problem{Object: Ref{Kind: "ServiceCIDR", Name: Name{Name: obj.Name}, UID: string(obj.UID)},
+					Field: fmt.Sprintf("spec.cidrs[%d]", i), Reason: "InvalidCIDR", Message: fmt.Sprintf("%q is not a range such as 10.96.0.0/12; it is left out", text)})
+				continue
+			}
+			out = append(out, c.Masked())
+		}
+	}
+	slices.SortFunc(out, func(a, b netip.Prefix) int {
+		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+	})
+	return slices.Compact(out), problems
 }
 
 // sortSlices orders slices by name, so that the same set always compares equal.

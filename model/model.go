@@ -72,6 +72,7 @@ type Objects struct {
 	IngressClasses []*networkingv1.IngressClass
 	Secrets        []*corev1.Secret
 	ConfigMaps     []*corev1.ConfigMap
+	ServiceCIDRs   []*networkingv1.ServiceCIDR
 	Pools          []*Pool // already read from metallb.io/v1beta1 by the reader
 	L2             []*L2Advertisement
 }
@@ -88,6 +89,8 @@ type Snapshot struct {
 	ConfigMaps map[Name]*ConfigMap
 	Pools      []*Pool
 	L2         []*L2Advertisement
+	// ServiceCIDRs are the ranges cluster addresses are given out of, sorted.
+	ServiceCIDRs []netip.Prefix
 	// NamespaceLabels has an entry for every Namespace that has labels.
 	NamespaceLabels map[string]map[string]string
 

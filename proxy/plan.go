@@ -40,7 +40,8 @@ type Config struct {
 	// RejectUnknownPorts rejects packets to a live cluster address on a port no
 	// Service has (nftables mode; iptables lets them fall through).
 	RejectUnknownPorts bool
-	// ServiceCIDRs, when known, makes unallocated cluster addresses drop.
+	// ServiceCIDRs, when known, makes unallocated cluster addresses drop. None are the
+	// Snapshot's.
 	ServiceCIDRs []netip.Prefix
 	// APIServers are the addresses this program was told to reach the API server by; no
 	// externalIP or load balancer address may stand in their way.
@@ -235,6 +236,9 @@ type HealthCheck struct {
 // New makes the Plan of cfg.Node. ServicePorts of unchanged Services are shared with
 // prev (nil at first) as long as nothing about this node changed.
 func New(prev *Plan, snap *model.Snapshot, cfg Config) (*Plan, []model.Problem) {
+	if len(cfg.ServiceCIDRs) == 0 {
+		cfg.ServiceCIDRs = snap.ServiceCIDRs
+	}
 	p := &Plan{Config: cfg, services: snap.Services, ports: make([][]*ServicePort, 0, len(snap.Services))}
 	if n := snap.Node(cfg.Node); n != nil {
 		p.zone = n.Zone

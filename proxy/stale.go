@@ -12,14 +12,18 @@ import (
 // Flow names UDP flows that conntrack must forget: those first sent to Dst whose
 // answers come from none of Keep. Such a flow would go on to an endpoint that is gone,
 // or to nowhere if it began before there was an endpoint. An unspecified address in
-// Dst stands for every address of the node (a NodePort).
+// Dst stands for every address of the node (a NodePort). Instead of Dst, Within is a range
+// of cluster addresses: a flow there that was led to an endpoint is one to forget when no
+// Flow of the list has its destination.
 type Flow struct {
-	Dst  netip.AddrPort
-	Keep []netip.AddrPort
+	Dst    netip.AddrPort
+	Within netip.Prefix
+	Keep   []netip.AddrPort
 }
 
 // StaleFlows compares two Plans (old is nil at start) and returns the UDP flows to
-// forget, in address order. Endpoints that still serve keep their flows whatever
+// forget, in address order; at start also those of Services that went while nobody
+// looked, as far as the cluster's address ranges are known. Endpoints that still serve keep their flows whatever
 // readiness, topology and traffic policies say now. TCP is left alone on purpose: a
 // client of a dying endpoint is told by it, and a reset would cut its last answer off.
 func StaleFlows(old, new *Plan) []Flow {
@@ -45,6 +49,11 @@ func StaleFlows(old, new *Plan) []Flow {
 	slices.SortFunc(out, func(a, b Flow) int {
 		return cmp.Or(a.Dst.Addr().Compare(b.Dst.Addr()), cmp.Compare(a.Dst.Port(), b.Dst.Port()))
 	})
+	if old == nil {
+		for _, c := range new.Config.ServiceCIDRs {
+			out = append(out, Flow{Within: c})
+		}
+	}
 	return out
 }
 

@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -49,6 +50,10 @@ func dnsPlan(t *testing.T, port, endpoints string) *proxy.Plan {
 func flows(list []proxy.Flow) string {
 	var out []string
 	for _, f := range list {
+		if f.Within.IsValid() {
+			out = append(out, "all of "+f.Within.String())
+			continue
+		}
 		out = append(out, fmt.Sprintf("%s keep %v", f.Dst, f.Keep))
 	}
 	return strings.Join(out, "; ")
@@ -68,12 +73,15 @@ func TestStaleFlows(t *testing.T) {
 		t.Fatal(err)
 	}
 	nothing, _ := empty.Plan()
+	ranges := *nothing
+	ranges.Config.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:96::/112")}
 	for _, c := range []struct {
 		name     string
 		old, new *proxy.Plan
 		want     string
 	}{
 		{"nothing changed", two, two, ""},
+		{"start with known ranges", nil, &ranges, "all of 10.96.0.0/16; all of fd00:96::/112"},
 		{"an endpoint more", one, two, ""},
 		{"an endpoint less", two, one, "0.0.0.0:30053 keep [10.244.1.1:5353]; 10.96.0.53:53 keep [10.244.1.1:5353]"},
 		{"the last endpoint gone", one, none, "0.0.0.0:30053 keep []; 10.96.0.53:53 keep []"},

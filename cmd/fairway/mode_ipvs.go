@@ -33,8 +33,12 @@ func ipvsRoom() modeRoom {
 	}
 }
 
-// tune gives the IPVS backend its settings of the configuration; other modes have none.
+// tune gives a backend its settings of the configuration. Only the nftables mode pays for
+// counting; most have none at all.
 func tune(b loop.Backend, cfg config) error {
+	if n, ok := b.(*loop.NFTables); ok && !cfg.raw.Proxy.ServiceCounters {
+		n.CountFlows(false)
+	}
 	v, ok := b.(*loop.IPVS)
 	if !ok {
 		return nil

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"fairway/loop"
+	"fairway/test/netlab"
 )
 
 // TestIPVSDrift: what somebody changes behind our back is found by the audit, said in
@@ -131,7 +132,8 @@ func TestIPVSNoGap(t *testing.T) {
 }
 
 // TestIPVSSwitch: from this mode to another and back, new connects go through all the
-// time, and in the end nothing of the old mode is left.
+// time, UDP clients that keep their port are served on, and in the end nothing of the old
+// mode is left.
 func TestIPVSSwitch(t *testing.T) {
 	requireIPVS(t)
 	s, _, lab := mixed(t, ipvsMode())
@@ -139,6 +141,7 @@ func TestIPVSSwitch(t *testing.T) {
 	for _, other := range []mode{iptablesMode("nft"), nftablesMode(), iptablesMode("legacy")} {
 		t.Run(other.name, func(t *testing.T) {
 			var old loop.Backend
+			var talk *netlab.Talkers
 			for i, m := range []mode{here, other, here} {
 				cfg := s.Config
 				m.settings(&cfg)
@@ -160,6 +163,10 @@ func TestIPVSSwitch(t *testing.T) {
 				}()
 				b := m.open(t, lab.Node)
 				apply(t, b, plan)
+				if talk == nil { // before, there would be nobody for it yet
+					talk = lab.Host(s.Packets[1].Src).Talk(t, 6, s.Packets[1].Dst.String())
+				}
+				talk.Heard()
 				if old != nil {
 					if err := old.Cleanup(context.Background()); err != nil {
 						t.Fatal(err)
@@ -169,6 +176,11 @@ func TestIPVSSwitch(t *testing.T) {
 				stop.Store(true)
 				t.Logf("%d connects during the switch to %s", <-done, m.name)
 				sendAll(t, lab, plan, s.Packets)
+				for at, who := range talk.Heard() {
+					if who == "" {
+						t.Errorf("after the switch to %s UDP client %d hears nobody", m.name, at)
+					}
+				}
 				old = b
 			}
 			if left := other.list(t, lab.Node); strings.Contains(left, "KUBE-SVC") || strings.Contains(left, "table ip fairway") {

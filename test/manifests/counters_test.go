@@ -1,10 +1,13 @@
 package manifests
 
 import (
+	"fmt"
 	"net/netip"
 	"os/exec"
 	"regexp"
 	"strconv"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -65,5 +68,24 @@ func TestServiceCounters(t *testing.T) {
 				t.Error("the rules in nat are not counted")
 			}
 		})
+	}
+}
+
+// TestNoServiceCounters: who wants none has none in the kernel either, and has them taken
+// out when they were there.
+func TestNoServiceCounters(t *testing.T) {
+	m := newMachine(t)
+	m.write("a.yaml", service("web", "10.96.0.80", "TCP", 80, 30080, 8080, podA.Addr()))
+	nodePort := packet.Packet{Proto: packet.TCP, Src: client, Dst: netip.AddrPortFrom(node, 30080)}
+	for _, on := range []bool{true, false} {
+		m.config = fmt.Sprintf("roles: [proxy]\nproxy: {serviceCounters: %v}\n", on)
+		m.start("nftables")
+		m.reachesOne(nodePort)
+		var rules string
+		m.lab.Node.Do(func() error { rules = m.rules(); return nil })
+		if got := strings.Contains(rules, "counter packets"); got != on {
+			t.Errorf("serviceCounters: %v, and the rules are\n%s", on, rules)
+		}
+		m.stop(syscall.SIGKILL)
 	}
 }

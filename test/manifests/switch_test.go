@@ -43,7 +43,8 @@ func (m *machine) rules() string {
 }
 
 // TestSwitch: from each mode to each other one, with the old one killed, no connection
-// fails, and the old one's rules are gone once the new one's are there.
+// fails, a UDP client that keeps its port is served on, and the old one's rules are gone
+// once the new one's are there.
 func TestSwitch(t *testing.T) {
 	for _, from := range allModes() {
 		for _, to := range allModes() {
@@ -57,10 +58,18 @@ func TestSwitch(t *testing.T) {
 func switchStory(t *testing.T, from, to string) {
 	m := newMachine(t)
 	m.write("steady.yaml", service("steady", "10.96.0.80", "TCP", 80, 30080, 8080, podA.Addr(), podB.Addr()))
+	talk := netip.AddrPortFrom(podA.Addr(), 5353)
+	if err := m.lab.Serve(packet.UDP, talk); err != nil {
+		t.Fatal(err)
+	}
+	m.write("talk.yaml", service("talk", "10.96.0.53", "UDP", 53, 30053, 5353, podA.Addr()))
 	m.config = "roles: [proxy]\n"
 	m.start(from)
 	nodePort := packet.Packet{Proto: packet.TCP, Src: client, Dst: netip.AddrPortFrom(node, 30080)}
 	m.reachesOne(nodePort)
+	inside, outside := m.lab.Host(podB.Addr()).Talk(t, 6, "10.96.0.53:53"), m.lab.Host(client).Talk(t, 6, node.String()+":30053")
+	inside.Until("before", talk.String())
+	outside.Until("before", talk.String())
 	ctx, cancel := context.WithCancel(context.Background())
 	var s steady
 	var clients sync.WaitGroup
@@ -74,6 +83,8 @@ func switchStory(t *testing.T, from, to string) {
 	m.run("^"+to+"$", "curl", "-s", "-m", "2", "http://127.0.0.1:10249/proxyMode")
 	m.run("^ok$", "curl", "-s", "-m", "2", "http://127.0.0.1:10249/readyz")
 	m.gone(from)
+	inside.Until("after the switch", talk.String())
+	outside.Until("after the switch", talk.String())
 	cancel()
 	clients.Wait()
 	m.reachesOne(nodePort)

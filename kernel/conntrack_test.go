@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"os/exec"
 	"testing"
 
 	"fairway/kernel"
@@ -102,3 +103,44 @@ func addFlow(t *testing.T, proto uint8, dst string, port uint16, endpoint string
 
 // established is TCP_CONNTRACK_ESTABLISHED.
 const established = 3
+
+// TestForgetIPVS: what IPVS translated goes, in every protocol; what NAT translated, what
+// nobody did and what goes to others stays.
+func TestForgetIPVS(t *testing.T) {
+	inNamespace(t)
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := netlink.LinkSetUp(lo); err != nil {
+		t.Fatal(err)
+	}
+	nft := exec.Command("nft", "add table ip t; add chain ip t o { type nat hook output priority -100; }; add rule ip t o udp dport 99 dnat to 127.0.0.1:100")
+	if out, err := nft.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	c, err := net.Dial("udp", "127.0.0.1:99")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Write([]byte("?")); err != nil {
+		t.Fatal(err)
+	}
+	for i := range uint16(3) {
+		addFlow(t, unix.IPPROTO_UDP, "10.96.0.53", 53, "10.244.1.2", 5353, 20000+i)
+		addFlow(t, unix.IPPROTO_TCP, "10.96.0.80", 80, "10.244.1.2", 8080, 21000+i)
+		addFlow(t, unix.IPPROTO_TCP, "fd00:96::80", 80, "fd00:244::2", 8080, 22000+i)
+		addFlow(t, unix.IPPROTO_UDP, "10.96.0.53", 53, "10.96.0.53", 53, 23000+i)
+		addFlow(t, unix.IPPROTO_TCP, "10.96.0.81", 80, "10.244.1.2", 8080, 24000+i)
+	}
+	others := map[netip.AddrPort]bool{netip.MustParseAddrPort("10.96.0.81:80"): true}
+	n, err := kernel.LookIPVS(t.Context(), 0).Forget(t.Context(), others)
+	if err != nil || n != 9 {
+		t.Errorf("%d flows forgotten, want 9 (%v)", n, err)
+	}
+	list, err := netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
+	if err != nil || len(list) != 7 {
+		t.Errorf("%d flows left, want 3 untranslated, 3 of others and 1 of NAT (%v)", len(list), err)
+	}
+}

@@ -65,7 +65,7 @@ func (k *NFTables) conn() (*nft.Conn, error) {
 	return c, nil
 }
 
-// Apply makes the Change, in one transaction when it is of ordinary size. A large one
+// Apply makes the Change, in its Steps when it is of ordinary size. A large one
 // (a cold start) is cut into several that leave each Service whole, the API server's
 // first. One that replaces a table of another shape is never cut: until the last part
 // Services would be missing. After an error the kernel holds some of them: list it.
@@ -87,8 +87,10 @@ func (k *NFTables) apply(change *nftables.Change) error {
 		}
 	}
 	for part := range change.Chunks(k.limit, model.Name{Namespace: "default", Name: "kubernetes"}) {
-		if err := k.transaction(k.table, part.Ops); err != nil {
-			return err
+		for _, step := range part.Steps() {
+			if err := k.transaction(k.table, step.Ops); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -49,7 +49,10 @@ func (k *FakeNFTables) Apply(c *nftables.Change) error {
 	if limit == 0 {
 		limit = 100
 	}
-	parts := slices.Collect(c.Chunks(limit, model.Name{Namespace: "default", Name: "kubernetes"}))
+	var parts []*nftables.Change
+	for chunk := range c.Chunks(limit, model.Name{Namespace: "default", Name: "kubernetes"}) {
+		parts = append(parts, chunk.Steps()...)
+	}
 	fault, upTo := k.rand.Float64() < k.FailRate, len(parts)
 	if fault {
 		switch k.rand.IntN(3) {

@@ -6,7 +6,10 @@ import (
 	"fairway/proxy"
 )
 
-const servicesChain = "services"
+const (
+	servicesChain    = "services"
+	unallocatedChain = "unallocated"
+)
 
 // chain is the chain that looks endpoints up in a pool's map.
 func (k Kind) chain() string { return "to-" + k.String() }
@@ -73,16 +76,15 @@ func (c *compiler) baseChains(v6, ownServices, ownNodePorts bool) []*Chain {
 	}
 	if c.cfg.RejectUnknownPorts {
 		rules = append(rules, Rule{InSet{ClusterIPs, false}, Reject{}})
-		for _, cidr := range c.cfg.ServiceCIDRs {
-			if cidr.Addr().Is6() == v6 {
-				rules = append(rules, Rule{Addr{Daddr, cidr.Masked(), false}, Drop{}})
-			}
-		}
 	}
-	jump := []Rule{{Jump{servicesChain}}}
 	var out []*Chain
+	jump := []Rule{{Jump{servicesChain}}}
 	for _, k := range []Kind{Endpoints, LocalEndpoints, NodePortEndpoints, NodePortLocalEndpoints} {
 		out = append(out, &Chain{V6: v6, Name: k.chain(), Rules: []Rule{{DNATMap{k}}}})
+	}
+	if drops := c.unallocated(v6); len(drops) > 0 {
+		rules = append(rules, Rule{Jump{unallocatedChain}})
+		out = append(out, &Chain{V6: v6, Name: unallocatedChain, Rules: drops})
 	}
 	return append(out, []*Chain{
 		{V6: v6, Name: servicesChain, Rules: rules},
@@ -94,6 +96,17 @@ func (c *compiler) baseChains(v6, ownServices, ownNodePorts bool) []*Chain {
 			{DNATed{}, InSet{Hairpin, false}, Masquerade{}},
 		}},
 	}...)
+}
+
+// unallocated drops what is sent to addresses of the cluster's ranges that nobody has.
+func (c *compiler) unallocated(v6 bool) []Rule {
+	var rules []Rule
+	for _, cidr := range c.cfg.ServiceCIDRs {
+		if c.cfg.RejectUnknownPorts && cidr.Addr().Is6() == v6 {
+			rules = append(rules, Rule{Addr{Daddr, cidr.Masked(), false}, Drop{}})
+		}
+	}
+	return rules
 }
 
 // nodePortRules look NodePorts up for the addresses they answer on, never loopback.

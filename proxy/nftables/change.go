@@ -20,12 +20,60 @@ func (c *Change) Shared() (before, after *Change) {
 	}
 	// An element that gets another value is deleted and added in one transaction.
 	early := func(o Op) bool {
-		return o.Action <= AddRule || o.Action == AddElem || o.Action == DelElem && added[o.Elem.id()]
+		return o.Action <= AddRule && !o.last() || o.Action == AddElem || o.Action == DelElem && added[o.Elem.id()]
 	}
 	only := func(keep func(Op) bool) *Change {
 		return &Change{Groups: c.Groups, Ops: filter(c.Ops, func(o Op) bool { return o.Group == NoGroup && keep(o) })}
 	}
 	return only(early), only(func(o Op) bool { return !early(o) })
+}
+
+// last tells whether the Op must wait until everything is served: it takes away, or drops
+// what nobody serves.
+func (o Op) last() bool {
+	return o.Action >= EmptyChain || o.Action == AddRule && o.Chain.Name == unallocatedChain
+}
+
+// Steps cuts the Change, of which every Op is made, into the transactions it takes. A
+// packet under way looks elements up in the newest state, and runs rules as they were
+// when it came: it may have met the old frontend and find its endpoint gone, or meet the
+// new one and find its chain empty. So chains come before what leads to them, and what
+// nothing leads to any more goes after; a chain that changes does so with what leads to
+// it. A table that is new has no packets under way.
+func (c *Change) Steps() []*Change {
+	added, chains := map[elemID]bool{}, map[*Chain]bool{}
+	tables := false
+	for _, o := range c.Ops {
+		switch o.Action {
+		case ResetTable, AddTable:
+			tables = true
+		case AddChain:
+			chains[o.Chain] = true
+		case AddElem:
+			added[o.Elem.id()] = true
+		}
+	}
+	comes := func(o Op) bool {
+		return o.Action == AddSet || (o.Action == AddChain || o.Action == AddRule) && chains[o.Chain]
+	}
+	var ops [3][]Op
+	for _, o := range c.Ops {
+		switch {
+		case o.last(), o.Action == DelElem && !o.Elem.Kind.Frontend() && !added[o.Elem.id()]:
+			ops[2] = append(ops[2], o)
+		case comes(o) && !tables:
+			ops[0] = append(ops[0], o)
+		default:
+			ops[1] = append(ops[1], o)
+		}
+	}
+	var out []*Change
+	for _, list := range ops {
+		if len(list) > 0 {
+			out = append(out, (&Change{Groups: c.Groups, Ops: list}).sorted())
+		}
+	}
+	return out
 }
 
 // groups adds the Ops of a group to a list, each made when it is asked for.

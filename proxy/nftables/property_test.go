@@ -100,3 +100,56 @@ func settle(t *testing.T, b loop.Backend, plan *proxy.Plan) {
 	}
 	t.Fatal("50 retries were not enough")
 }
+
+// TestSteps: what one transaction of a Change does cannot go wrong for a packet that met
+// the state before it: no frontend changes together with a chain that comes, or with
+// anything that goes which a frontend may have led to.
+func TestSteps(t *testing.T) {
+	for seed := range uint64(60) {
+		r := rand.New(rand.NewPCG(seed, 9))
+		cfg, objects := random.Settings(r), random.Cluster(r)
+		var have *nftables.Program
+		split := 0
+		for range 8 {
+			snap, _ := model.Build(nil, objects)
+			plan, _ := proxy.New(nil, snap, cfg)
+			want := nftables.Compile(have, plan)
+			steps := nftables.Diff(have, want).Whole().Steps()
+			if have != nil {
+				split = max(split, len(steps))
+				for i, s := range steps {
+					checkStep(t, seed, i, s)
+				}
+			}
+			have, objects = want, random.Change(r, objects)
+		}
+		if split < 2 && seed == 0 {
+			t.Error("no Change has more than one step")
+		}
+	}
+}
+
+func checkStep(t *testing.T, seed uint64, i int, s *nftables.Change) {
+	t.Helper()
+	added := map[string]bool{}
+	frontends, whole := false, false
+	for _, o := range s.Ops {
+		switch {
+		case o.Action == nftables.AddTable || o.Action == nftables.ResetTable:
+			whole = true
+		case o.Elem != nil && o.Elem.Kind.Frontend():
+			frontends = true
+		case o.Action == nftables.AddElem:
+			added[o.Elem.Kind.String()+o.Elem.Key] = true
+		}
+	}
+	if !frontends || whole {
+		return
+	}
+	for _, o := range s.Ops {
+		gone := o.Action == nftables.DelElem && !o.Elem.Kind.Frontend() && !added[o.Elem.Kind.String()+o.Elem.Key]
+		if gone || o.Action == nftables.AddChain || o.Action == nftables.EmptyChain || o.Action == nftables.DelChain {
+			t.Fatalf("seed %d, step %d changes frontends together with %s:\n%s", seed, i, o.Text(), s.Text())
+		}
+	}
+}

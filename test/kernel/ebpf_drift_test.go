@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -111,38 +110,7 @@ func clearLink(t *testing.T, node *netlab.Host, name string) {
 func TestEBPFNoGap(t *testing.T) {
 	requireKernel(t)
 	for name, m := range map[string]mode{"packets": ebpfMode(&ebpfNodes{}), "sockets": ebpfSocketMode()} {
-		t.Run(name, func(t *testing.T) {
-			s := story.Load(t, "testdata/mixed.txtar")
-			m.settings(&s.Config)
-			plan, _ := s.Plan()
-			lab := newLab(t, plan, s.Packets)
-			if m.prepare != nil {
-				m.prepare(t, lab, s.Packets)
-			}
-			b := m.open(t, lab.Node)
-			apply(t, b, plan)
-			var stop atomic.Bool
-			done := make(chan int)
-			go func() {
-				n := 0
-				for ; !stop.Load(); n++ {
-					o, err := lab.Send(s.Packets[n%2], 3*time.Second)
-					if err != nil || !o.Reached() {
-						t.Errorf("connect %d: %s %v", n, o, err)
-						break
-					}
-				}
-				done <- n
-			}()
-			for i := range 60 {
-				if i%10 == 5 {
-					b = m.open(t, lab.Node)
-				}
-				apply(t, b, planWith(s, "dns", []string{"10.244.1.6", []string{"10.244.1.5", "10.244.2.7", ""}[i%3]}))
-			}
-			stop.Store(true)
-			t.Logf("%d connects during 60 changes and 6 starts", <-done)
-		})
+		t.Run(name, func(t *testing.T) { noGap(t, m, 60, 10, 2) })
 	}
 }
 

@@ -3,7 +3,6 @@ package kernel_test
 import (
 	"context"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -104,31 +103,7 @@ func TestIPVSWatch(t *testing.T) {
 // that is gone since (expire_nodest_conn), and only what comes after it goes elsewhere.
 func TestIPVSNoGap(t *testing.T) {
 	requireIPVS(t)
-	m := ipvsMode()
-	s, plan, lab := mixed(t, m)
-	b := m.open(t, lab.Node)
-	apply(t, b, plan)
-	var stop atomic.Bool
-	done := make(chan int)
-	go func() {
-		n := 0
-		for ; !stop.Load(); n++ {
-			o, err := lab.Send(s.Packets[0], answer)
-			if err != nil || !o.Reached() {
-				t.Errorf("connect %d: %s %v", n, o, err)
-				break
-			}
-		}
-		done <- n
-	}()
-	for i := range 12 {
-		if i%5 == 3 {
-			b = m.open(t, lab.Node)
-		}
-		apply(t, b, planWith(s, "dns", []string{"10.244.1.6", []string{"10.244.1.5", "10.244.2.7", ""}[i%3]}))
-	}
-	stop.Store(true)
-	t.Logf("%d connects during the changes", <-done)
+	noGap(t, ipvsMode(), 12, 5, 1)
 }
 
 // TestIPVSSwitch: from this mode to another and back, new connects go through all the
@@ -148,19 +123,7 @@ func TestIPVSSwitch(t *testing.T) {
 				again := *s
 				again.Config = cfg
 				plan, _ := again.Plan()
-				var stop atomic.Bool
-				done := make(chan int)
-				go func() {
-					n := 0
-					for ; !stop.Load(); n++ {
-						o, err := lab.Send(s.Packets[n%2], answer)
-						if (err != nil || !o.Reached()) && i > 0 {
-							t.Errorf("to %s, connect %d: %s %v", m.name, n, o, err)
-							break
-						}
-					}
-					done <- n
-				}()
+				stop := connecting(t, lab, s.Packets[:2], i == 0)
 				b := m.open(t, lab.Node)
 				apply(t, b, plan)
 				if talk == nil { // before, there would be nobody for it yet
@@ -173,8 +136,7 @@ func TestIPVSSwitch(t *testing.T) {
 					}
 				}
 				time.Sleep(200 * time.Millisecond)
-				stop.Store(true)
-				t.Logf("%d connects during the switch to %s", <-done, m.name)
+				t.Logf("%d connects during the switch to %s", stop(), m.name)
 				sendAll(t, lab, plan, s.Packets)
 				for at, who := range talk.Heard() {
 					if who == "" {

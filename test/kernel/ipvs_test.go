@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -33,7 +32,7 @@ import (
 func requireIPVS(t *testing.T) {
 	t.Helper()
 	requireKernel(t)
-	err := probeIPVS()
+	err := netlab.MissingIPVS()
 	switch {
 	case err == nil:
 	case os.Getenv("FAIRWAY_REQUIRE_IPVS") == "1":
@@ -42,21 +41,6 @@ func requireIPVS(t *testing.T) {
 		t.Skipf("%v (make test-ipvs runs these in a virtual machine)", err)
 	}
 }
-
-// probeIPVS asks the kernel one time.
-var probeIPVS = sync.OnceValue(func() error {
-	lab, err := netlab.New(netlab.Layout{})
-	if err != nil {
-		return err
-	}
-	defer lab.Close()
-	hand, missing, err := kernel.OpenIPVS(context.Background(), lab.Node.NS(), kernel.AnyVariant)
-	if err != nil {
-		return err
-	}
-	hand.Close()
-	return errors.Join(missing[false], missing[true])
-})
 
 func ipvsMode() mode {
 	return mode{
@@ -220,7 +204,7 @@ func send(t *testing.T, lab *netlab.Lab, src, dst string) netlab.Observation {
 // TestIPVSMissing: where the kernel has no IPVS, the error says exactly what it lacks.
 func TestIPVSMissing(t *testing.T) {
 	requireKernel(t)
-	err := probeIPVS()
+	err := netlab.MissingIPVS()
 	if err == nil {
 		t.Skip("this kernel has it all")
 	}

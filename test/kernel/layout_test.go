@@ -42,7 +42,9 @@ func newLab(t *testing.T, plan *proxy.Plan, packets []packet.Packet) *netlab.Lab
 		t.Fatal(err)
 	}
 	t.Cleanup(lab.Close)
-	serveAll(t, lab, plan)
+	if err := lab.ServeAll(plan); err != nil {
+		t.Fatal(err)
+	}
 	return lab
 }
 
@@ -82,27 +84,6 @@ func (l *layout) source(p packet.Packet) {
 		return
 	}
 	l.add(&l.Clients, p.Src)
-}
-
-func serveAll(t *testing.T, lab *netlab.Lab, plan *proxy.Plan) {
-	t.Helper()
-	type server struct {
-		proto packet.Protocol
-		addr  netip.AddrPort
-	}
-	done := map[server]bool{}
-	for _, sp := range plan.Ports {
-		for _, e := range slices.Concat(sp.Cluster, sp.Local) {
-			s := server{sp.Proto, e.Addr}
-			if done[s] || sp.Proto == packet.SCTP {
-				continue
-			}
-			done[s] = true
-			if err := lab.Serve(sp.Proto, e.Addr); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
 }
 
 func emptySnapshot() *model.Snapshot {

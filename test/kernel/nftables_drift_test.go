@@ -6,10 +6,8 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 
-	"fairway/loop"
 	"fairway/model"
 	"fairway/packet"
 	"fairway/proxy"
@@ -130,33 +128,8 @@ func planWith(s *story.Story, service string, addrs []string) *proxy.Plan {
 }
 
 // TestNFTablesNoGap: while endpoints change many times, no connect fails: every Change is
-// one transaction. The backend is also replaced by a fresh one, as after a crash.
+// one transaction.
 func TestNFTablesNoGap(t *testing.T) {
 	requireKernel(t)
-	s := story.Load(t, "testdata/mixed.txtar")
-	plan, _ := s.Plan()
-	lab := newLab(t, plan, s.Packets)
-	var b loop.Backend = nftablesMode().open(t, lab.Node)
-	apply(t, b, plan)
-	var stop atomic.Bool
-	done := make(chan int)
-	go func() {
-		n := 0
-		for ; !stop.Load(); n++ {
-			o, err := lab.Send(s.Packets[n%2], answer)
-			if err != nil || !o.Reached() {
-				t.Errorf("connect %d: %s %v", n, o, err)
-				break
-			}
-		}
-		done <- n
-	}()
-	for i := range 60 {
-		if i%20 == 10 {
-			b = nftablesMode().open(t, lab.Node)
-		}
-		apply(t, b, planWith(s, "dns", []string{"10.244.1.6", []string{"10.244.1.5", "10.244.2.7", ""}[i%3]}))
-	}
-	stop.Store(true)
-	t.Logf("%d connects during 60 changes", <-done)
+	noGap(t, nftablesMode(), 300, 60, 2)
 }

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -136,19 +135,7 @@ func TestUserspaceTurns(t *testing.T) {
 // leaves, the kernel forwards in its place until the next one takes over.
 func TestUserspaceNoGap(t *testing.T) {
 	l := newUserspaceLab(t, "testdata/mixed.txtar")
-	var stop atomic.Bool
-	done := make(chan int)
-	go func() {
-		n := 0
-		for ; !stop.Load(); n++ {
-			o, err := l.Send(l.story.Packets[n%2], answer)
-			if err != nil || !o.Reached() {
-				t.Errorf("connect %d: %s %v", n, o, err)
-				break
-			}
-		}
-		done <- n
-	}()
+	stop := connecting(t, l.Lab, l.story.Packets[:2], false)
 	for i := range 40 {
 		plan := l.planWith("dns", []string{"10.244.1.6", []string{"10.244.1.5", "10.244.2.7", ""}[i%3]})
 		if i%20 == 10 {
@@ -161,8 +148,7 @@ func TestUserspaceNoGap(t *testing.T) {
 		}
 		apply(t, l.backend, plan)
 	}
-	stop.Store(true)
-	t.Logf("%d connects during 40 changes and 2 restarts", <-done)
+	t.Logf("%d connects during 40 changes and 2 restarts", stop())
 }
 
 // planWith is the story's plan in this mode with other endpoints for one Service.

@@ -74,7 +74,7 @@ func modes() []mode {
 				b, problems, err := loop.OpenIPVS(ctx, lab.Node.NS(), nodeName, kernel.AnyVariant)
 				return b, func() {}, all(problems, err)
 			},
-			missing: noIPVS,
+			missing: netlab.MissingIPVS,
 		},
 	}
 }

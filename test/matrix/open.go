@@ -76,18 +76,3 @@ func openEBPF(_ context.Context, lab *netlab.Lab) (b loop.Backend, stop func(), 
 		unmount()
 	}, nil
 }
-
-// noIPVS asks the kernel in a namespace of its own.
-func noIPVS() error {
-	lab, err := netlab.New(netlab.Layout{})
-	if err != nil {
-		return err
-	}
-	defer lab.Close()
-	hand, missing, err := kernel.OpenIPVS(context.Background(), lab.Node.NS(), kernel.AnyVariant)
-	if err != nil {
-		return err
-	}
-	hand.Close()
-	return errors.Join(missing[false], missing[true])
-}

@@ -2,7 +2,6 @@ package matrix
 
 import (
 	"context"
-	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -105,7 +104,9 @@ func runGroup(t *testing.T, m mode, g *group) map[packet.Action]int {
 		t.Errorf("%s: %v %v", g.node, err, problems)
 		return nil
 	}
-	serve(t, lab, plan)
+	if err := lab.ServeAll(plan); err != nil {
+		t.Fatal(err)
+	}
 	fates := map[packet.Action]int{}
 	packets, wants := make([]packet.Packet, len(g.cells)), make([]packet.Verdict, len(g.cells))
 	for i, c := range g.cells {
@@ -149,28 +150,6 @@ func (n Node) layout() netlab.Layout {
 		l.Bridge = bridgeName
 	}
 	return l
-}
-
-// serve starts a server on every endpoint the plan speaks of.
-func serve(t *testing.T, lab *netlab.Lab, plan *proxy.Plan) {
-	t.Helper()
-	type server struct {
-		proto packet.Protocol
-		addr  netip.AddrPort
-	}
-	done := map[server]bool{}
-	for _, sp := range plan.Ports {
-		for _, e := range slices.Concat(sp.Cluster, sp.Local) {
-			s := server{sp.Proto, e.Addr}
-			if done[s] || sp.Proto == packet.SCTP {
-				continue
-			}
-			done[s] = true
-			if err := lab.Serve(sp.Proto, e.Addr); err != nil {
-				t.Error(err)
-			}
-		}
-	}
 }
 
 // TestNodesDiffer: the cells come to every kind of node, and to each kind of packet on

@@ -81,6 +81,7 @@ func TestNoServiceCounters(t *testing.T) {
 		m.config = fmt.Sprintf("roles: [proxy]\nproxy: {serviceCounters: %v}\n", on)
 		m.start("nftables")
 		m.reachesOne(nodePort)
+		m.run("^ok$", "curl", "-s", "-m", "2", "http://127.0.0.1:10249/readyz") // the old one's rules serve, too
 		var rules string
 		m.lab.Node.Do(func() error { rules = m.rules(); return nil })
 		if got := strings.Contains(rules, "counter packets"); got != on {

@@ -147,8 +147,13 @@ func (p *process) look() {
 	if err != nil {
 		return
 	}
-	sum := int64(0)
+	sum, main := int64(0), strconv.Itoa(p.cmd.Process.Pid)
+	program, _ := os.Readlink("/proc/" + main + "/exe")
 	for _, pid := range strings.Fields(string(data)) {
+		// A child that is about to become a helper shares the memory of its parent.
+		if exe, err := os.Readlink("/proc/" + pid + "/exe"); pid != main && (err != nil || exe == program) {
+			continue
+		}
 		statm, _ := os.ReadFile("/proc/" + pid + "/statm")
 		if f := strings.Fields(string(statm)); len(f) > 1 {
 			pages, _ := strconv.ParseInt(f[1], 10, 64)

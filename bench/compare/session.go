@@ -301,6 +301,10 @@ func (s *session) again(ctx context.Context) error {
 	case <-ctx.Done():
 	case <-time.After(500 * time.Millisecond):
 	}
+	if s.mode.asks == "userspace" { // it carries the dials itself, and never rests
+		_, err = s.proc.programmed(ctx, s.stage, []int{s.services - 1}, s.limit)
+		return err
+	}
 	_, err = s.proc.rest(ctx, calm, restless)
 	return err
 }

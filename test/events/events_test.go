@@ -15,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -47,6 +48,8 @@ func (c cluster) objects() model.Objects {
 			o.EndpointSlices = append(o.EndpointSlices, obj)
 		case *corev1.Node:
 			o.Nodes = append(o.Nodes, obj)
+		case *networkingv1.ServiceCIDR:
+			o.ServiceCIDRs = append(o.ServiceCIDRs, obj)
 		}
 	}
 	return o
@@ -87,6 +90,11 @@ func events(r *rand.Rand, o model.Objects) []event {
 		old := n.DeepCopy()
 		old.Labels = map[string]string{corev1.LabelTopologyZone: "elsewhere"}
 		each = append(each, history(r, "node "+n.Name, n, old))
+	}
+	for _, c := range o.ServiceCIDRs {
+		old := c.DeepCopy()
+		old.Spec.CIDRs = []string{"10.112.0.0/16"}
+		each = append(each, history(r, "range "+c.Name, c, old))
 	}
 	if len(o.Services) > 0 {
 		guest := o.Services[r.IntN(len(o.Services))].DeepCopy()

@@ -268,6 +268,7 @@ func (s *Story) Shuffled(seed uint64) model.Objects {
 	o.Nodes, o.Ingresses = shuffle(r, o.Nodes), shuffle(r, o.Ingresses)
 	o.Pods, o.IngressClasses = shuffle(r, o.Pods), shuffle(r, o.IngressClasses)
 	o.Pools, o.Namespaces = shuffle(r, o.Pools), shuffle(r, o.Namespaces)
+	o.ServiceCIDRs = shuffle(r, o.ServiceCIDRs)
 	return o
 }
 

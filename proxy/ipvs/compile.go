@@ -18,6 +18,10 @@
 // set by one rule per Service would be walked in a line; a second, private address
 // behind a DNAT would translate every packet twice.
 //
+// What IPVS itself cannot: a datagram the node sends to a Service by IPv6 must fit the
+// path's MTU. It leaves as if for the node, whose MTU is 64 KiB, and what the kernel then
+// learns of the path it does not keep for an address of its own; the sender gets EMSGSIZE.
+//
 // Chains are called KUBE-IPVS-…, unlike kube-proxy's: those it shares between its modes
 // make it impossible to have both in place while one takes over from the other.
 package ipvs

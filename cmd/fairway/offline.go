@@ -33,6 +33,7 @@ type source struct {
 	output     string
 	apiServers []netip.AddrPort // whose objects were read
 	here       bool             // about this machine: the configuration's own source, the Pod's account, its addresses
+	inForce    bool             // about the mode in force, not the configuration's
 }
 
 func (s *source) flags(c *cobra.Command, live bool) {
@@ -40,7 +41,11 @@ func (s *source) flags(c *cobra.Command, live bool) {
 	f.StringVar(&s.config, "config", "", "configuration file (fairway run --help-config)")
 	f.StringArrayVarP(&s.files, "filename", "f", nil, "manifest file or directory, - for standard input; may be repeated")
 	f.StringVar(&s.node, "node", "", "the node whose rules are meant (default: the only one there is)")
-	f.StringVar(&s.backend, "backend", "", modeNames()+" (default: the configuration's proxy.mode)")
+	whose := "configuration's proxy.mode"
+	if s.inForce {
+		whose = "mode in force: of --config, the cluster's ConfigMap, this machine's proxy"
+	}
+	f.StringVar(&s.backend, "backend", "", modeNames()+" (default: the "+whose+")")
 	f.StringVarP(&s.output, "output", "o", "text", "text or json")
 	if live {
 		f.StringVar(&s.kubeconfig, "kubeconfig", "", "read the objects from the API server of this kubeconfig (default $KUBECONFIG)")
@@ -67,9 +72,12 @@ func (s *source) load(c *cobra.Command, pods bool) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.backend != "" {
-		raw.Proxy.Mode = s.backend
+	if s.inForce {
+		if err := s.modeInForce(c, &raw); err != nil {
+			return nil, err
+		}
 	}
+	raw.Proxy.Mode = cmp.Or(s.backend, raw.Proxy.Mode)
 	cfg, err := raw.typed()
 	if err != nil {
 		return nil, err
@@ -169,7 +177,7 @@ func (cl *cluster) finish(c *cobra.Command, matters func(model.Problem) bool) {
 
 // unreadable is a Problem of the input itself: part of it was left out.
 func unreadable(p model.Problem) bool {
-	return p.Reason == "UnreadableDocument" || p.Reason == "UnreadableFile"
+	return slices.Contains([]string{"UnreadableDocument", "UnreadableFile", "NoManifests", kube.NotAdmitted}, p.Reason)
 }
 
 // needRoot is for commands that look into the kernel.

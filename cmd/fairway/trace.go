@@ -13,7 +13,7 @@ import (
 )
 
 func traceCommand() *cobra.Command {
-	var s source
+	s := source{inForce: true}
 	var from, to, proto string
 	c := &cobra.Command{
 		Use:   "trace --from WHERE --to WHERE",

@@ -133,6 +133,10 @@ func (d *decoder) typed(h head, raw []byte) {
 		addRead(d, raw, ReadPool, &o.Pools)
 	case metallbVersion + " L2Advertisement":
 		addRead(d, raw, ReadL2, &o.L2)
+	default:
+		if what := misspelt(h.APIVersion, h.Kind); what != "" {
+			d.problem("kind", "UnreadableDocument", h.Metadata.Name+" left out: "+what)
+		}
 	}
 }
 

@@ -39,13 +39,12 @@ type kept struct {
 // Read reads every *.yaml, *.yml and *.json below Paths in name order. The error is
 // only for a path that does not exist or a directory that cannot be listed.
 func (f *Files) Read() (model.Objects, []model.Problem, error) {
-	names, err := f.names()
+	names, problems, err := f.names()
 	if err != nil {
 		return model.Objects{}, nil, err
 	}
 	next := make(map[string]kept, len(names))
 	var all model.Objects
-	var problems []model.Problem
 	for _, name := range names {
 		k := f.readOne(name)
 		next[name] = k
@@ -70,6 +69,7 @@ func (f *Files) readOne(name string) kept {
 	}
 	k := kept{read: true, data: string(data)}
 	k.objects, k.problems = Decode(filepath.Base(name), data)
+	k.problems = append(k.problems, admit(k.objects)...)
 	k.keepBroken(old)
 	return k
 }
@@ -104,26 +104,28 @@ func fileProblem(name, message string) model.Problem {
 	return model.Problem{Object: model.Ref{Kind: "File", Name: model.Name{Name: filepath.Base(name)}}, Reason: "UnreadableFile", Message: message}
 }
 
-func (f *Files) names() ([]string, error) {
-	var names []string
+// names are the manifests' paths; a directory without any, as one that is misspelt and
+// happens to be there, is a Problem.
+func (f *Files) names() (names []string, empty []model.Problem, err error) {
 	for _, p := range f.Paths {
 		if p == "-" {
 			p = stdin
 		}
 		info, err := os.Stat(p)
 		if err != nil {
-			return nil, fmt.Errorf("manifests: %w", err)
+			return nil, nil, fmt.Errorf("manifests: %w", err)
 		}
 		if !info.IsDir() {
 			names = append(names, p)
 			continue
 		}
-		p = through(p)
-		err = filepath.WalkDir(p, func(path string, d fs.DirEntry, err error) error {
+		before := len(names)
+		real := through(p)
+		err = filepath.WalkDir(real, func(path string, d fs.DirEntry, err error) error {
 			if err != nil {
 				return err
 			}
-			if d.IsDir() && path != p && strings.HasPrefix(d.Name(), ".") {
+			if d.IsDir() && path != real && strings.HasPrefix(d.Name(), ".") {
 				return fs.SkipDir
 			}
 			if !d.IsDir() && isManifest(path) {
@@ -132,11 +134,15 @@ func (f *Files) names() ([]string, error) {
 			return nil
 		})
 		if err != nil {
-			return nil, fmt.Errorf("manifests: %w", err)
+			return nil, nil, fmt.Errorf("manifests: %w", err)
+		}
+		if len(names) == before {
+			empty = append(empty, model.Problem{Object: model.Ref{Kind: "Directory", Name: model.Name{Name: p}}, Reason: "NoManifests",
+				Message: "holds no manifest; write files called *.yaml, *.yml or *.json there"})
 		}
 	}
 	slices.Sort(names)
-	return slices.Compact(names), nil
+	return slices.Compact(names), empty, nil
 }
 
 // through is the directory itself where p is a link to one, which a walk would not enter.

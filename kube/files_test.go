@@ -12,7 +12,7 @@ import (
 )
 
 func service(name string) string {
-	return "apiVersion: v1\nkind: Service\nmetadata: {name: " + name + "}\nspec: {ports: [{port: 80}]}\n"
+	return "apiVersion: v1\nkind: Service\nmetadata: {name: " + name + "}\nspec: {clusterIP: 10.96.0.1, ports: [{port: 80}]}\n"
 }
 
 func write(t *testing.T, path, text string) {

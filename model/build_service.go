@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // labelProxyName hands a Service to another proxy (KEP-2447).
@@ -34,7 +35,7 @@ func buildService(obj *corev1.Service, sl []*discoveryv1.EndpointSlice, legacy *
 		Name: Name{obj.Namespace, obj.Name}, UID: string(obj.UID), Type: ServiceType(obj.Spec.Type),
 		Selector: obj.Spec.Selector, Labels: obj.Labels, Annotations: obj.Annotations,
 		Created: obj.CreationTimestamp.Time, Deleting: obj.DeletionTimestamp != nil, Finalizers: obj.Finalizers,
-		LBIP: obj.Spec.LoadBalancerIP, HealthCheckNodePort: uint16(obj.Spec.HealthCheckNodePort),
+		LBIP:            obj.Spec.LoadBalancerIP,
 		PublishNotReady: obj.Spec.PublishNotReadyAddresses, Families: obj.Spec.IPFamilies,
 		object: obj, slices: sl, legacy: legacy,
 	}
@@ -130,17 +131,21 @@ func (s *Service) reachable(a netip.Addr, field string) bool {
 }
 
 func (s *Service) readPorts(obj *corev1.Service) {
+	if n := obj.Spec.HealthCheckNodePort; n < 0 || n > 65535 {
+		s.issue("spec.healthCheckNodePort", "InvalidPort", "%d is not a port number (1 to 65535); no health check is served", n)
+	} else {
+		s.HealthCheckNodePort = uint16(n)
+	}
 	for i, p := range obj.Spec.Ports {
 		proto := packet.TCP
 		if p.Protocol != "" {
 			var err error
 			if proto, err = packet.ParseProtocol(string(p.Protocol)); err != nil {
-				s.issue(fieldIndex("spec.ports", i, "protocol"), "InvalidPort", "%v; this port is left out", err)
+				s.issue(fieldIndex("spec.ports", i, "protocol"), "InvalidPort", "%q is not TCP, UDP or SCTP; this port is left out", p.Protocol)
 				continue
 			}
 		}
-		if p.Port < 1 || p.Port > 65535 || p.NodePort < 0 || p.NodePort > 65535 {
-			s.issue(fieldIndex("spec.ports", i, "port"), "InvalidPort", "ports are 1 to 65535; this port is left out")
+		if !s.portNumbers(i, p) {
 			continue
 		}
 		port := Port{Name: p.Name, Protocol: proto, Port: uint16(p.Port), TargetPort: p.TargetPort.String(), NodePort: uint16(p.NodePort)}
@@ -152,6 +157,24 @@ func (s *Service) readPorts(obj *corev1.Service) {
 		}
 		s.Ports = append(s.Ports, port)
 	}
+}
+
+// portNumbers refuses each number that is none. A target port matters where endpoints are
+// looked for by it, which is not here: the port is served all the same.
+func (s *Service) portNumbers(i int, p corev1.ServicePort) bool {
+	ok := true
+	if p.Port < 1 || p.Port > 65535 {
+		s.issue(fieldIndex("spec.ports", i, "port"), "InvalidPort", "%d is not a port number (1 to 65535); this port is left out", p.Port)
+		ok = false
+	}
+	if p.NodePort < 0 || p.NodePort > 65535 {
+		s.issue(fieldIndex("spec.ports", i, "nodePort"), "InvalidPort", "%d is not a port number (1 to 65535); this port is left out", p.NodePort)
+		ok = false
+	}
+	if t := p.TargetPort; t.Type == intstr.Int && (t.IntVal < 0 || t.IntVal > 65535) {
+		s.issue(fieldIndex("spec.ports", i, "targetPort"), "InvalidPort", "%d is not a port number (1 to 65535); endpoints have their own", t.IntVal)
+	}
+	return ok
 }
 
 func (s *Service) readStatus(obj *corev1.Service) {

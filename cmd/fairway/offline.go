@@ -168,7 +168,9 @@ func (cl *cluster) table() *ingress.Table {
 func (cl *cluster) finish(c *cobra.Command, matters func(model.Problem) bool) {
 	seen := map[model.Problem]bool{}
 	for _, p := range cl.problems {
-		if !seen[p] && (matters == nil || matters(p) || unreadable(p)) {
+		// A chart's output, which is what one analyses, is yet to be admitted.
+		refused := p.Reason == kube.NotAdmitted && c.Name() != "analyse"
+		if !seen[p] && (matters == nil || matters(p) || unreadable(p) || refused) {
 			fmt.Fprintln(c.ErrOrStderr(), "problem:", p)
 		}
 		seen[p] = true
@@ -177,7 +179,7 @@ func (cl *cluster) finish(c *cobra.Command, matters func(model.Problem) bool) {
 
 // unreadable is a Problem of the input itself: part of it was left out.
 func unreadable(p model.Problem) bool {
-	return slices.Contains([]string{"UnreadableDocument", "UnreadableFile", "NoManifests", kube.NotAdmitted}, p.Reason)
+	return slices.Contains([]string{"UnreadableDocument", "UnreadableFile", "NoManifests"}, p.Reason)
 }
 
 // needRoot is for commands that look into the kernel.

@@ -22,9 +22,12 @@ func (r *Report) Text() string {
 			fmt.Fprintf(&b, "   => %s\n", p.Result)
 		}
 	}
-	if r.Arrives {
+	switch {
+	case r.Arrives:
 		b.WriteString("\narrives\n")
-	} else {
+	case r.Leaves:
+		fmt.Fprintf(&b, "\nleaves the cluster: %s\n", r.Result)
+	default:
 		fmt.Fprintf(&b, "\ndoes not arrive: %s\n", r.Result)
 	}
 	return b.String()

@@ -6,7 +6,6 @@ package trace
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -36,6 +35,8 @@ type World struct {
 	LB    lb.Config
 	// IngressService is the Service in front of the Ingress controller.
 	IngressService model.Name
+	// PodPorts are what a Pod's containers declare, false when the Pod is not known.
+	PodPorts func(model.Name) ([]PodPort, bool)
 	// Node gives the plan and rules of another node; nil when there are none.
 	Node func(name string) (*proxy.Plan, Rules)
 }
@@ -46,8 +47,10 @@ type Report struct {
 	To     string `json:"to"`
 	Parts  []Part `json:"parts"`
 	Result string `json:"result"`
-	// Arrives is false when the packet, name or request gets nowhere.
+	// Arrives is false when the packet, name or request gets nowhere, or where from here
+	// nobody can say: that is when it Leaves the cluster.
 	Arrives bool `json:"arrives"`
+	Leaves  bool `json:"leaves"`
 }
 
 // Part is one room's share of the way.
@@ -68,12 +71,15 @@ func (w *World) Trace(from From, to string, proto packet.Protocol) (*Report, err
 	if name, ok := strings.CutPrefix(to, "svc/"); ok {
 		return r, w.service(r, from, name, proto)
 	}
-	if dst, err := netip.ParseAddrPort(to); err == nil {
-		w.packet(r, from, dst, proto)
-		return r, nil
+	if a, portText, ok := address(to); ok {
+		port, err := portNumber(to, portText)
+		if err == nil {
+			w.packet(r, from, netip.AddrPortFrom(a, port), proto)
+		}
+		return r, err
 	}
 	if a, err := netip.ParseAddr(to); err == nil {
-		return r, fmt.Errorf("--to %s: an address needs a port: %s:80", to, a)
+		return r, fmt.Errorf("--to %s: an address needs a port: %s", to, netip.AddrPortFrom(a, 80))
 	}
 	return r, w.name(r, from, to, proto)
 }
@@ -99,7 +105,8 @@ func (w *World) packet(r *Report, from From, dst netip.AddrPort, proto packet.Pr
 	}
 	v := w.Rules.Trace(pkt, w.local)
 	result, arrives := w.explain(pkt, v)
-	r.add(fmt.Sprintf("%s rules of node %s", w.Mode, nodeName(w.Plan.Config.Node)), v.Steps, result)
+	steps := append(slices.Clone(v.Steps), w.untried(pkt, v)...)
+	r.add(fmt.Sprintf("%s rules of node %s", w.Mode, nodeName(w.Plan.Config.Node)), steps, result)
 	r.Arrives = arrives
 	if other := w.nodeAt(dst.Addr()); v.Action == packet.Pass && other != "" && other != w.Plan.Config.Node && w.Node != nil {
 		return w.onward(r, from, dst, proto, other)
@@ -152,9 +159,9 @@ func (w *World) explain(pkt packet.Packet, v packet.Verdict) (string, bool) {
 	sp := w.Plan.Lookup(pkt.Dst, pkt.Proto)
 	switch v.Action {
 	case packet.Reject:
-		return "rejected: the client sees connection refused at once" + w.noEndpoints(sp), false
+		return "rejected: the client sees connection refused at once" + because(w.why(pkt)), false
 	case packet.Drop:
-		return "dropped: the client waits until it times out", false
+		return "dropped: the client waits until it times out" + because(w.why(pkt)), false
 	case packet.Pass:
 		return w.passed(pkt)
 	}
@@ -175,10 +182,8 @@ func (w *World) explain(pkt packet.Packet, v packet.Verdict) (string, bool) {
 // passed says where a packet goes that no rule takes.
 func (w *World) passed(pkt packet.Packet) (string, bool) {
 	a := pkt.Dst.Addr()
-	for _, p := range w.Snap.Pods {
-		if slices.Contains(p.IPs, a) && !p.HostNetwork {
-			return fmt.Sprintf("no Service rule takes it: it goes straight to pod %s, if something listens on %d there", p.Name, pkt.Dst.Port()), true
-		}
+	if p := w.podAt(a); p.Name != "" {
+		return fmt.Sprintf("no Service rule takes it: it goes straight to pod %s, if something listens on %d there", p, pkt.Dst.Port()), true
 	}
 	for _, s := range w.Snap.Services {
 		for _, e := range s.Endpoints {
@@ -187,55 +192,67 @@ func (w *World) passed(pkt packet.Packet) (string, bool) {
 			}
 		}
 	}
-	if n := w.nodeAt(a); n != "" {
-		return fmt.Sprintf("no Service rule takes it: it goes to node %s itself", n), false
+	const untaken = "no Service rule takes it"
+	n, why := w.nodeAt(a), w.why(pkt)
+	switch {
+	case n != "":
+		return fmt.Sprintf("%s%s; it goes to node %s itself", untaken, because(why), n), false
+	case why != "":
+		return untaken + because(why), false
 	}
-	return "no Service rule takes it: it goes where the routes lead, as " + pkt.Dst.String(), false
+	return fmt.Sprintf("%s: %s is no address of a Service, Pod or Node known here; it goes where the routes lead", untaken, a), false
 }
 
-// noEndpoints says why a Service has none, as far as the Pods at hand tell.
-func (w *World) noEndpoints(sp *proxy.ServicePort) string {
-	if sp == nil || sp.HasEndpoints {
+func because(why string) string {
+	if why == "" {
 		return ""
 	}
-	svc := w.Snap.Service(sp.Service)
-	if svc == nil || len(svc.Endpoints) > 0 {
-		return fmt.Sprintf(": none of the endpoints of Service %s is ready", sp.Service)
-	}
-	if len(svc.Selector) == 0 {
-		return fmt.Sprintf(": Service %s has no selector and no EndpointSlice gives it endpoints", sp.Service)
-	}
-	sel := model.Selector{MatchLabels: svc.Selector}
-	matching := 0
-	for _, p := range w.Snap.Pods {
-		if p.Name.Namespace == svc.Name.Namespace && sel.Matches(p.Labels) {
-			matching++
-		}
-	}
-	if len(w.Snap.Pods) == 0 {
-		return fmt.Sprintf(": Service %s has no endpoints", sp.Service)
-	}
-	return fmt.Sprintf(": Service %s has no endpoints; its selector %s matches %d Pods in namespace %s", sp.Service, labels(svc.Selector), matching, svc.Name.Namespace)
+	return ": " + why
 }
 
-func labels(m map[string]string) string {
-	var parts []string
-	for _, k := range slices.Sorted(maps.Keys(m)) {
-		parts = append(parts, k+"="+m[k])
+// untried are lines about ports nobody declares, on the Pods a packet may get to.
+func (w *World) untried(pkt packet.Packet, v packet.Verdict) []packet.Step {
+	if v.Action == packet.Pass {
+		return w.undeclared([]netip.AddrPort{pkt.Dst}, func(e netip.AddrPort) model.Name { return w.podAt(e.Addr()) }, pkt.Proto)
 	}
-	return strings.Join(parts, ",")
+	sp := w.Plan.Lookup(pkt.Dst, pkt.Proto)
+	if sp == nil {
+		return nil
+	}
+	ends := make([]netip.AddrPort, len(v.Choices))
+	for i, c := range v.Choices {
+		ends[i] = c.Endpoint
+	}
+	return w.undeclared(ends, func(e netip.AddrPort) model.Name { return podBehind(sp, e) }, pkt.Proto)
+}
+
+// podAt is the Pod that has an address of its own, empty when none has.
+func (w *World) podAt(a netip.Addr) model.Name {
+	for _, p := range w.Snap.Pods {
+		if slices.Contains(p.IPs, a) && !p.HostNetwork {
+			return p.Name
+		}
+	}
+	return model.Name{}
 }
 
 func podOf(sp *proxy.ServicePort, ep netip.AddrPort) string {
 	if sp == nil {
 		return ""
 	}
-	for _, e := range slices.Concat(sp.Cluster, sp.Local) {
-		if e.Addr == ep && e.Pod.Name != "" {
-			return " (pod " + e.Pod.String() + ")"
-		}
+	if p := podBehind(sp, ep); p.Name != "" {
+		return " (pod " + p.String() + ")"
 	}
 	return ""
+}
+
+func podBehind(sp *proxy.ServicePort, ep netip.AddrPort) model.Name {
+	for _, e := range slices.Concat(sp.Cluster, sp.Local) {
+		if e.Addr == ep && e.Pod.Name != "" {
+			return e.Pod
+		}
+	}
+	return model.Name{}
 }
 
 // service follows svc/NS/NAME:PORT, where PORT is a number or a name.
@@ -296,56 +313,10 @@ func (w *World) fromOutside(r *Report, from From, svc *model.Service, p model.Po
 }
 
 func servicePort(svc *model.Service, port string) (model.Port, error) {
-	var have []string
 	for _, p := range svc.Ports {
 		if port == "" && len(svc.Ports) == 1 || port == p.Name && port != "" || port == strconv.Itoa(int(p.Port)) {
 			return p, nil
 		}
-		have = append(have, strings.TrimPrefix(fmt.Sprintf("%s:%d/%s", p.Name, p.Port, p.Protocol), ":"))
 	}
-	return model.Port{}, fmt.Errorf("--to svc/%s:%s: the Service has ports %s", svc.Name, port, strings.Join(have, ", "))
-}
-
-// name follows a DNS name, and a packet to its first address when a port is given.
-func (w *World) name(r *Report, from From, to string, proto packet.Protocol) error {
-	name, portText, hasPort := strings.Cut(to, ":")
-	addr, ok := w.resolve(r, from, name)
-	if !ok || !hasPort {
-		return nil
-	}
-	port, err := strconv.ParseUint(portText, 10, 16)
-	if err != nil {
-		return fmt.Errorf("--to %s: %q is not a port number", to, portText)
-	}
-	w.packet(r, from, netip.AddrPortFrom(addr, uint16(port)), proto)
-	return nil
-}
-
-const unresolved = "does not resolve"
-
-// resolve walks the search list; ok says that an address of the cluster came out.
-func (w *World) resolve(r *Report, from From, name string) (netip.Addr, bool) {
-	var search []string
-	if from.Namespace != "" {
-		search = w.Zone.Search(from.Namespace)
-	}
-	walk := w.Zone.Trace(name, search)
-	r.Arrives = walk.Found != ""
-	for _, t := range walk.Tries {
-		for _, rec := range slices.Concat(t.A.Answer, t.AAAA.Answer) {
-			if _, ok := from.Addr(rec.Addr.Is6()); t.Name == walk.Found && rec.Addr.IsValid() && ok {
-				r.add("name "+name, walk.Steps(), fmt.Sprintf("%s is %s", strings.TrimSuffix(walk.Found, "."), rec.Addr))
-				return rec.Addr, true
-			}
-		}
-	}
-	switch {
-	case walk.Found != "":
-		r.add("name "+name, walk.Steps(), "leads to a name outside the cluster: the upstream resolver answers")
-	case len(walk.Upstream) > 0:
-		r.add("name "+name, walk.Steps(), "not a name of the cluster: the upstream resolver answers for "+strings.TrimSuffix(walk.Upstream[len(walk.Upstream)-1], "."))
-	default:
-		r.add("name "+name, walk.Steps(), unresolved)
-	}
-	return netip.Addr{}, false
+	return model.Port{}, fmt.Errorf("--to svc/%s:%s: the Service has ports %s", svc.Name, port, ports(svc))
 }

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"net/url"
@@ -8,6 +9,7 @@ import (
 	"strings"
 
 	"fairway/ingress"
+	"fairway/model"
 	"fairway/packet"
 )
 
@@ -24,9 +26,10 @@ func (w *World) url(r *Report, from From, to string) error {
 	}
 	addr, err := netip.ParseAddr(u.Hostname())
 	if err != nil {
-		var inside bool
-		if addr, inside = w.resolve(r, from, u.Hostname()); !inside {
-			return w.outsideName(r, from, u, port)
+		var what found
+		if addr, what = w.resolve(r, from, u.Hostname()); what != inside {
+			w.outsideName(r, from, u, port, what)
+			return nil
 		}
 	}
 	dst := netip.AddrPortFrom(addr, port)
@@ -40,41 +43,34 @@ func (w *World) url(r *Report, from From, to string) error {
 }
 
 // outsideName goes on with a URL whose name is none of the cluster's: when an Ingress has
-// the host, people mean that; else the request leaves the cluster.
-func (w *World) outsideName(r *Report, from From, u *url.URL, port uint16) error {
-	last := &r.Parts[len(r.Parts)-1]
-	if last.Result == unresolved || r.Arrives {
-		return nil // an ExternalName leads away
+// the host, people mean that.
+func (w *World) outsideName(r *Report, from From, u *url.URL, port uint16, what found) {
+	if what == nowhere || what == alias {
+		return
 	}
-	if route, _ := w.Table.Match(u.Host, u.EscapedPath()); from.outside() || route != nil && route.Host != "" {
-		if svc := w.Snap.Service(w.IngressService); svc != nil {
-			last.Result += "; taken to be the Ingress address here"
-			for _, in := range svc.Ingress {
-				if _, ok := from.Addr(in.IP.Is6()); ok && in.IP.IsValid() {
-					if v := w.packet(r, from, netip.AddrPortFrom(in.IP, port), packet.TCP); v.Action != packet.Forward {
-						return nil
-					}
-					break
+	route, _ := w.Table.Match(u.Host, u.EscapedPath())
+	if hosted := route != nil && route.Host != ""; !hosted && (what == bare || !from.outside()) {
+		return
+	}
+	r.Leaves = false
+	if svc := w.Snap.Service(w.IngressService); svc != nil {
+		r.Parts[len(r.Parts)-1].Result += "; taken to be the Ingress address here"
+		for _, in := range svc.Ingress {
+			if _, ok := from.Addr(in.IP.Is6()); ok && in.IP.IsValid() {
+				if v := w.packet(r, from, netip.AddrPortFrom(in.IP, port), packet.TCP); v.Action != packet.Forward {
+					return
 				}
+				break
 			}
 		}
-		w.route(r, u)
-		return nil
 	}
-	r.Arrives = true
-	last.Result += "; the request leaves the cluster"
-	r.Result = last.Result
-	return nil
+	w.route(r, u)
 }
 
 func urlPort(u *url.URL) (uint16, error) {
 	switch {
 	case u.Port() != "":
-		p, err := strconv.ParseUint(u.Port(), 10, 16)
-		if err != nil {
-			return 0, fmt.Errorf("--to %s: bad port", u)
-		}
-		return uint16(p), nil
+		return portNumber(u.String(), u.Port())
 	case u.Scheme == "https":
 		return 443, nil
 	case u.Scheme == "http":
@@ -99,10 +95,10 @@ func (w *World) route(r *Report, u *url.URL) {
 		r.Arrives = true
 		r.add("ingress", steps, "308: redirected to https")
 	case route.Backend == nil || len(route.Backend.Endpoints) == 0 && route.Backend.ExternalName == "":
-		r.add("ingress", steps, "503: "+noEndpoint(route))
+		r.add("ingress", steps, "503: "+w.noEndpoint(route))
 	default:
 		r.Arrives = true
-		r.add("ingress", steps, backendText(route))
+		r.add("ingress", append(steps, w.untriedBehind(route)...), backendText(route))
 	}
 }
 
@@ -111,11 +107,30 @@ func ingressHost(u *url.URL) string {
 	return h
 }
 
-func noEndpoint(route *ingress.Route) string {
-	if route.Backend != nil && route.Backend.Missing != "" {
-		return route.Backend.Missing
+func (w *World) noEndpoint(route *ingress.Route) string {
+	b := route.Backend
+	if b == nil {
+		return "it has no backend"
 	}
-	return "no ready endpoint behind Service " + route.Backend.Service.String()
+	if b.Missing != "" {
+		return b.Missing
+	}
+	svc := w.Snap.Service(b.Service)
+	if svc != nil {
+		if p, err := servicePort(svc, cmp.Or(b.PortName, strconv.Itoa(int(b.PortNumber)))); err == nil {
+			return w.unusable(svc, p, func(*model.Endpoint) bool { return true })
+		}
+	}
+	return "no ready endpoint behind Service " + b.Service.String()
+}
+
+func (w *World) untriedBehind(route *ingress.Route) []packet.Step {
+	pods := map[netip.AddrPort]model.Name{}
+	var ends []netip.AddrPort
+	for _, e := range route.Backend.Endpoints {
+		ends, pods[e.Addr] = append(ends, e.Addr), e.Pod
+	}
+	return w.undeclared(ends, func(e netip.AddrPort) model.Name { return pods[e] }, packet.TCP)
 }
 
 func backendText(route *ingress.Route) string {

@@ -27,6 +27,7 @@ func (s *source) fromServer(ctx context.Context, cfg config, kinds kube.Kinds) (
 	if err != nil {
 		return model.Objects{}, nil, err
 	}
+	s.clients = clients
 	if err := mayList(ctx, clients, rest.Host, kinds); err != nil {
 		return model.Objects{}, nil, err
 	}

@@ -32,6 +32,7 @@ type source struct {
 	backend    string
 	output     string
 	apiServers []netip.AddrPort // whose objects were read
+	clients    *clients         // of that API server, nil with files
 	here       bool             // about this machine: the configuration's own source, the Pod's account, its addresses
 	inForce    bool             // about the mode in force, not the configuration's
 }
@@ -57,6 +58,7 @@ func (s *source) flags(c *cobra.Command, live bool) {
 type cluster struct {
 	config   config
 	objects  model.Objects
+	clients  *clients // nil with files
 	snap     *model.Snapshot
 	plan     *proxy.Plan
 	problems []model.Problem
@@ -91,7 +93,7 @@ func (s *source) load(c *cobra.Command, pods bool) (*cluster, error) {
 	if s.here && cfg.fromFiles {
 		objects = withOwnNode(objects, s.node, kernel.DefaultAddrs())
 	}
-	cl.config.proxy.APIServers = s.apiServers
+	cl.config.proxy.APIServers, cl.clients = s.apiServers, s.clients
 	cl.problems = append(problems, cl.build(objects)...)
 	return cl, cl.planFor(s.node)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -21,7 +22,7 @@ func traceCommand() *cobra.Command {
 		Long: `Trace walks the way of a packet through the rules of the mode in force, of a name
 through the search list, of a URL through DNS, rules and Ingress routes. It reads objects
 from files or from an API server and sends nothing. The exit code is 1 when it does not
-arrive.
+arrive, and 0 when it leaves the cluster for a name that only the upstream resolver knows.
 
   --from ADDR | pod/NAMESPACE/NAME | node/NAME | outside
   --to   ADDR:PORT | svc/NAMESPACE/NAME:PORT | URL | NAME[:PORT]
@@ -49,7 +50,7 @@ arrive.
 					return err
 				}
 			}
-			report, err := cl.world().Trace(start, to, p)
+			report, err := cl.world(c.Context()).Trace(start, to, p)
 			if err != nil {
 				return err
 			}
@@ -82,11 +83,12 @@ func (cl *cluster) meet(start trace.From, to string) (note string, err error) {
 	return note, cl.planFor(node)
 }
 
-func (cl *cluster) world() *trace.World {
+func (cl *cluster) world(ctx context.Context) *trace.World {
 	mode := cl.config.raw.Proxy.Mode
 	return &trace.World{
 		Snap: cl.snap, Plan: cl.plan, Mode: mode, Rules: rules(mode, cl.plan),
 		Zone: cl.zone(), Table: cl.table(), LB: cl.config.lb(), IngressService: cl.config.publishService,
+		PodPorts: cl.podPorts(ctx),
 		Node: func(name string) (*proxy.Plan, trace.Rules) {
 			other := *cl
 			if err := other.planFor(name); err != nil {
@@ -113,7 +115,7 @@ func (cl *cluster) printReport(c *cobra.Command, r *trace.Report, output string)
 	} else {
 		fmt.Fprint(c.OutOrStdout(), r.Text())
 	}
-	if !r.Arrives {
+	if !r.Arrives && !r.Leaves {
 		return exitCode(1)
 	}
 	return nil

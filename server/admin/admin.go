@@ -15,6 +15,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"golang.org/x/net/netutil"
 )
 
 // Metrics is :10249. Programs are the texts at /debug/program/NAME, the form `compile`
@@ -123,6 +125,16 @@ func Serve(ctx context.Context, addr string, h http.Handler, report func(error))
 	}
 }
 
+// Whoever reaches a health port may hold connections open, and they must not take the files
+// that Services need: there are so many at once, and none stays that says nothing.
+const (
+	mostConns     = 512
+	idleTimeout   = 5 * time.Second
+	headerTimeout = 5 * time.Second
+	readTimeout   = 10 * time.Second
+	writeTimeout  = 2 * time.Minute // a profile takes its time
+)
+
 // ServeOnce serves h at addr until ctx ends, or returns why it cannot; bound is called
 // when the address is held.
 func ServeOnce(ctx context.Context, addr string, h http.Handler, bound func()) error {
@@ -131,7 +143,8 @@ func ServeOnce(ctx context.Context, addr string, h http.Handler, bound func()) e
 		return fmt.Errorf("serving %s: %w", addr, err)
 	}
 	bound()
-	s := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
+	l = netutil.LimitListener(l, mostConns)
+	s := &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout}
 	stop := context.AfterFunc(ctx, func() { s.Close() })
 	defer stop()
 	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {

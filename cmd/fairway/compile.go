@@ -35,6 +35,9 @@ is 1 when part of the input could not be read.
 			if s.node == "" && len(cl.snap.Nodes) > 1 && (part == "proxy" || part == "plan") {
 				fmt.Fprintf(c.ErrOrStderr(), "note: no --node: these are the rules of a node that is none of %s and has no address\n", nodeNames(cl.snap))
 			}
+			if s.node == "" && len(cl.snap.Nodes) == 0 && len(cl.snap.Services) > 0 && (part == "proxy" || part == "plan") {
+				fmt.Fprintln(c.ErrOrStderr(), "note: no Node among the objects: these are the rules of a node without addresses, where run takes the machine's; mode userspace cannot serve without one")
+			}
 			text, err := cl.part(part)
 			if err != nil {
 				return err

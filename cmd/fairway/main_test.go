@@ -3,6 +3,8 @@ package main
 import (
 	"testing"
 
+	"fairway/kernel"
+
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
@@ -10,7 +12,17 @@ func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"fairway": ma
 
 // TestCommands runs the scripts of testdata: what a person types, offline.
 func TestCommands(t *testing.T) {
-	testscript.Run(t, testscript.Params{Dir: "testdata", RequireExplicitExec: true})
+	own := kernel.DefaultAddrs()
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata", RequireExplicitExec: true,
+		Setup: func(e *testscript.Env) error { // OWN is this machine's own address
+			if len(own) > 0 {
+				e.Setenv("OWN", own[0].String())
+			}
+			return nil
+		},
+		Condition: func(cond string) (bool, error) { return cond == "own" && len(own) > 0, nil },
+	})
 }
 
 // TestConfig checks that the documented default reads, and that errors name the field.

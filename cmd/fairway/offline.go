@@ -59,6 +59,7 @@ type cluster struct {
 	config   config
 	objects  model.Objects
 	clients  *clients // nil with files
+	standIn  bool     // the objects have no Node, and this machine stands in for one, as in run
 	snap     *model.Snapshot
 	plan     *proxy.Plan
 	problems []model.Problem
@@ -90,8 +91,9 @@ func (s *source) load(c *cobra.Command, pods bool) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.here && cfg.fromFiles {
-		objects = withOwnNode(objects, s.node, kernel.DefaultAddrs())
+	if (s.here || s.inForce) && cfg.fromFiles && len(objects.Nodes) == 0 {
+		cl.standIn = true
+		objects = withOwnNode(objects, cmp.Or(s.node, cfg.raw.Node), kernel.DefaultAddrs())
 	}
 	cl.config.proxy.APIServers, cl.clients = s.apiServers, s.clients
 	cl.problems = append(problems, cl.build(objects)...)
@@ -148,6 +150,13 @@ func (cl *cluster) planFor(node string) error {
 	}
 	cfg = loop.OwnAddrs(cfg, cl.config.bindAddress)
 	cfg.LocalAddrs = append(slices.Clone(cfg.NodeIPs), netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback())
+	if cl.standIn {
+		all, err := kernel.LocalAddrs()
+		if err != nil {
+			return err
+		}
+		cfg.LocalAddrs = append(cfg.LocalAddrs, all...)
+	}
 	plan, problems := proxy.New(nil, cl.snap, cfg)
 	cl.plan = plan
 	cl.problems = append(cl.problems, problems...)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -44,11 +45,9 @@ arrive, and 0 when it leaves the cluster for a name that only the upstream resol
 			if err != nil {
 				return err
 			}
-			var note string
-			if s.node == "" {
-				if note, err = cl.meet(start, to); err != nil {
-					return err
-				}
+			note, err := cl.meet(s.node, start, to)
+			if err != nil {
+				return err
 			}
 			report, err := cl.world(c.Context()).Trace(start, to, p)
 			if err != nil {
@@ -70,16 +69,18 @@ arrive, and 0 when it leaves the cluster for a name that only the upstream resol
 	return c
 }
 
-// meet makes the plan of the node whose rules the packet meets first; the note says what
-// had to be guessed.
-func (cl *cluster) meet(start trace.From, to string) (note string, err error) {
-	if start.Node != "" {
+// meet makes the plan of the node whose rules the packet meets first, which is asked if
+// that is named; the note says what had to be guessed.
+func (cl *cluster) meet(asked string, start trace.From, to string) (note string, err error) {
+	switch {
+	case cl.standIn:
+		return cl.meetHere(cmp.Or(asked, start.Node, cl.config.raw.Node))
+	case asked != "":
+		return "", nil // load has made it
+	case start.Node != "":
 		return "", cl.planFor(start.Node)
 	}
 	node, note := cl.nodeFor(to)
-	if len(cl.snap.Nodes) == 0 {
-		note = cl.addNode(to)
-	}
 	return note, cl.planFor(node)
 }
 

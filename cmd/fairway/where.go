@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"fairway/kernel"
 	"fairway/lb"
 	"fairway/model"
 
@@ -51,24 +52,24 @@ func addressIn(to string) (netip.Addr, bool) {
 	return a.Unmap(), err == nil
 }
 
-// addNode gives objects without a Node the one of this machine's name; it has the address
-// the packet goes to unless that is a Service's.
-func (cl *cluster) addNode(to string) (note string) {
-	var addrs []netip.Addr
-	if addr, ok := addressIn(to); ok && !cl.serviceHas(addr) {
-		addrs = []netip.Addr{addr}
-		note = fmt.Sprintf("no Node among the objects: %s is taken for the node's own address", addr)
+// meetHere has this machine, the node of a name, meet the packet, with the addresses run
+// would take: a packet to an address that is neither its own nor a Service's is on its way.
+func (cl *cluster) meetHere(name string) (note string, err error) {
+	if cl.snap.Node(name) == nil {
+		cl.objects.Nodes = nil
+		cl.build(withOwnNode(cl.objects, name, kernel.DefaultAddrs()))
 	}
-	cl.build(withOwnNode(cl.objects, cl.config.raw.Node, addrs))
-	return note
-}
-
-// serviceHas tells whether the address is a Service's.
-func (cl *cluster) serviceHas(a netip.Addr) bool {
-	return slices.ContainsFunc(cl.snap.Services, func(s *model.Service) bool {
-		return slices.Contains(s.ClusterIPs, a) || slices.Contains(s.ExternalIPs, a) ||
-			slices.ContainsFunc(s.Ingress, func(i model.LBIngress) bool { return i.IP == a })
-	})
+	if err := cl.planFor(name); err != nil {
+		return "", err
+	}
+	var own []string
+	for _, a := range cl.plan.Config.NodeIPs {
+		own = append(own, a.String())
+	}
+	if len(own) == 0 {
+		return "no Node among the objects, and this machine has no address to take for the node's: node ports answer nowhere", nil
+	}
+	return fmt.Sprintf("no Node among the objects: the node's address is taken to be this machine's, %s; a Node object says another", strings.Join(own, " and ")), nil
 }
 
 // nodeNames is for people: which --node there is.

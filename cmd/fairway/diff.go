@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"fairway/kernel"
+
 	"github.com/spf13/cobra"
 )
 
@@ -31,6 +33,13 @@ needs root.
 			cl, err := s.load(c, false)
 			if err != nil {
 				return err
+			}
+			local, err := kernel.LocalAddrs()
+			if err != nil {
+				return err
+			}
+			if note := elsewhere(s.node, cl.plan.Config.NodeIPs, local); note != "" {
+				fmt.Fprintln(c.ErrOrStderr(), "note:", note)
 			}
 			lines, err := cl.drift(c.Context())
 			if err != nil {

@@ -4,11 +4,9 @@ import (
 	"context"
 	"slices"
 
-	"fairway/kernel"
 	"fairway/loop"
 	"fairway/model"
 	"fairway/proxy"
-	"fairway/proxy/nftables"
 	"fairway/proxy/userspace"
 	"fairway/server/stream"
 	"fairway/trace"
@@ -22,15 +20,9 @@ func userspaceRoom() modeRoom {
 		open: func(_ context.Context, node string) (loop.Backend, []model.Problem, error) {
 			return loop.OpenUserspace(0, nil, node)
 		},
-		text:  func(p *proxy.Plan) string { return compile(p).Text() },
-		rules: func(p *proxy.Plan) trace.Rules { return compile(p) },
-		drift: func(_ context.Context, p *proxy.Plan) ([]string, error) {
-			have, err := kernel.NewNFTablesNamed(0, userspace.TableName).List()
-			if err != nil {
-				return nil, err
-			}
-			return userspace.OwnTable(nftables.Diff(have, compile(p).Capture()).Lines()), nil
-		},
+		text:   func(p *proxy.Plan) string { return compile(p).Text() },
+		rules:  func(p *proxy.Plan) trace.Rules { return compile(p) },
+		drift:  func(_ context.Context, p *proxy.Plan) ([]string, error) { return driftUserspace(p) },
 		absent: func(error) bool { return false },
 	}
 }

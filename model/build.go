@@ -53,13 +53,13 @@ func serviceCIDRs(in []*networkingv1.ServiceCIDR) ([]netip.Prefix, []Problem) {
 	var problems []Problem
 	for _, obj := range in {
 		for i, text := range obj.Spec.CIDRs {
-			c, err := netip.ParsePrefix(text)
+			c, err := parsePrefix(text)
 			if err != nil {
 				problems = append(problems, Problem{Object: Ref{Kind: "ServiceCIDR", Name: Name{Name: obj.Name}, UID: string(obj.UID)},
 					Field: fmt.Sprintf("spec.cidrs[%d]", i), Reason: "InvalidCIDR", Message: fmt.Sprintf("%q is not a range such as 10.96.0.0/12; it is left out", text)})
 				continue
 			}
-			out = append(out, c.Masked())
+			out = append(out, c)
 		}
 	}
 	slices.SortFunc(out, func(a, b netip.Prefix) int {

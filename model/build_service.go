@@ -22,10 +22,18 @@ func parseAddr(s string) (netip.Addr, error) {
 	return a.Unmap(), err
 }
 
+// parsePrefix reads a CIDR. One of IPv4 in IPv6 form (::ffff:10.0.0.0/104) is IPv4, as
+// addresses are: taken for IPv6 it would restrict nobody it is meant for.
 func parsePrefix(s string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(strings.TrimSpace(s))
 	if err != nil {
 		return netip.Prefix{}, err
+	}
+	if p.Addr().Is4In6() {
+		if p.Bits() < 96 {
+			return netip.Prefix{}, fmt.Errorf("%q is more than all of IPv4", s)
+		}
+		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
 	}
 	return p.Masked(), nil
 }
@@ -94,6 +102,10 @@ func (s *Service) readAddresses(obj *corev1.Service) {
 		if !s.reachable(a, fieldIndex("spec.clusterIPs", i, "")) {
 			continue
 		}
+		if at := slices.IndexFunc(s.ClusterIPs, func(o netip.Addr) bool { return o.Is6() == a.Is6() }); at >= 0 {
+			s.issue(fieldIndex("spec.clusterIPs", i, ""), "InvalidAddress", "%s is left out: a Service has one address of each family, and %s is it", a, s.ClusterIPs[at])
+			continue
+		}
 		s.ClusterIPs = append(s.ClusterIPs, a)
 	}
 	for i, ip := range obj.Spec.ExternalIPs {
@@ -154,6 +166,11 @@ func (s *Service) readPorts(obj *corev1.Service) {
 		}
 		if port.TargetPort == "0" {
 			port.TargetPort = fmt.Sprint(p.Port)
+		}
+		if at := slices.IndexFunc(s.Ports, func(o Port) bool { return o.Name == port.Name && o.Protocol == port.Protocol }); at >= 0 {
+			s.issue(fieldIndex("spec.ports", i, "name"), "DuplicatePort",
+				"port %d has the name and protocol of port %d; it is left out, give it a name of its own", port.Port, s.Ports[at].Port)
+			continue
 		}
 		s.Ports = append(s.Ports, port)
 	}

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -35,5 +36,44 @@ func TestPortNumbers(t *testing.T) {
 		if got := snap.Services[0].Ports; len(got) != left || got[left-1].Port != 81 {
 			t.Errorf("%s: ports %v", field, got)
 		}
+	}
+}
+
+// TestSourceRangeForms: a range of IPv4 in IPv6's form restricts IPv4, and one that cannot
+// be read admits nobody of either family.
+func TestSourceRangeForms(t *testing.T) {
+	for text, want := range map[string]string{
+		"::ffff:10.0.0.0/104": "[10.0.0.0/8]",
+		" 10.1.2.3/8 ":        "[10.0.0.0/8]",
+		"::ffff:0.0.0.0/90":   "[::/128 0.0.0.0/32]",
+		"10.0.0.0":            "[::/128 0.0.0.0/32]",
+	} {
+		svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
+			Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.1", LoadBalancerSourceRanges: []string{text}, Ports: []corev1.ServicePort{{Port: 80}}}}
+		snap, problems := Build(nil, Objects{Services: []*corev1.Service{svc}})
+		if got := fmt.Sprint(snap.Services[0].SourceRanges); got != want || len(problems) != strings.Count(want, " ") {
+			t.Errorf("%q: %s %v, want %s", text, got, problems, want)
+		}
+	}
+}
+
+// TestDoubles: a second port of one name, and a second address of one family, are told and
+// left out; the first work.
+func TestDoubles(t *testing.T) {
+	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}, Spec: corev1.ServiceSpec{
+		ClusterIPs: []string{"10.96.0.1", "10.96.0.2", "fd00::1"},
+		Ports:      []corev1.ServicePort{{Name: "p", Port: 80}, {Name: "p", Port: 81}, {Name: "p", Protocol: "UDP", Port: 80}},
+	}}
+	snap, problems := Build(nil, Objects{Services: []*corev1.Service{svc}})
+	var fields []string
+	for _, p := range problems {
+		fields = append(fields, p.Field)
+	}
+	if got := fmt.Sprint(fields); got != "[spec.clusterIPs[1] spec.ports[1].name]" {
+		t.Errorf("problems of %s: %v", got, problems)
+	}
+	s := snap.Services[0]
+	if fmt.Sprint(s.ClusterIPs) != "[10.96.0.1 fd00::1]" || len(s.Ports) != 2 || s.Ports[0].Port != 80 {
+		t.Errorf("addresses %v, ports %v", s.ClusterIPs, s.Ports)
 	}
 }

@@ -95,6 +95,11 @@ func (w *World) packet(r *Report, from From, dst netip.AddrPort, proto packet.Pr
 		r.add("packet", nil, fmt.Sprintf("%s has no address of the family of %s", from, dst.Addr()))
 		return packet.Verdict{Action: packet.Drop}
 	}
+	if dst.Addr().IsLoopback() && !from.Local {
+		r.Arrives = false
+		r.add("packet", nil, fmt.Sprintf("%s is each machine's and each pod's own loopback: to the node's only the node itself can send (--from node/NAME)", dst.Addr()))
+		return packet.Verdict{Action: packet.Drop}
+	}
 	pkt := packet.Packet{Src: src, Dst: dst, Proto: proto, In: from.In, Local: from.Local}
 	pkt.OnNode = from.Local || from.pod && from.Node == w.Plan.Config.Node
 	if dst.Addr().IsLoopback() || from.Local && dst.Addr() == src {

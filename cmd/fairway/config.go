@@ -157,7 +157,7 @@ func prefixes(field string, list []string) ([]netip.Prefix, error) {
 	var out []netip.Prefix
 	for _, s := range list {
 		p, err := netip.ParsePrefix(strings.TrimSpace(s))
-		if err != nil {
+		if err != nil || p.Addr().Is4In6() {
 			return nil, fmt.Errorf("%s: %q is not a CIDR such as 10.244.0.0/16", field, s)
 		}
 		out = append(out, p.Masked())

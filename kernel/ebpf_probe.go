@@ -47,5 +47,5 @@ func FindCgroup2() (string, error) {
 			return dir, nil
 		}
 	}
-	return "", fmt.Errorf("%w: no file system of type cgroup2 is mounted at /sys/fs/cgroup", ErrNoBPF)
+	return "", fmt.Errorf("%w: no file system of type cgroup2 is mounted at /sys/fs/cgroup: mount -t cgroup2 none /sys/fs/cgroup (ip netns exec NAME hides the machine's behind a /sys of its own, nsenter --net=/run/netns/NAME does not)", ErrNoBPF)
 }

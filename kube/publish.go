@@ -57,6 +57,13 @@ type Publisher struct {
 	queue     queue
 }
 
+// Logged says that Problems of the node have their line in the log already.
+func (p *Publisher) Logged(problems []model.Problem) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.own.wasLogged(problems)
+}
+
 // Publish takes over a report. It never waits for the API server.
 func (p *Publisher) Publish(r Report) {
 	p.mu.Lock()

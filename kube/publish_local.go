@@ -63,6 +63,13 @@ func (l *Local) Publish(r Report) {
 	}
 }
 
+// Logged says that Problems have their line in the log already.
+func (l *Local) Logged(problems []model.Problem) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ledger.wasLogged(problems)
+}
+
 // Overlay returns the Services with the addresses given to them in status. Copies are
 // the same pointers as long as object and addresses are the same. A status written in
 // the file itself stays when nothing was given.

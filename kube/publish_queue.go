@@ -162,7 +162,26 @@ func logChanges(log *slog.Logger, l *ledger) {
 	for _, p := range l.order {
 		if !l.logged[p] {
 			l.logged[p] = true
-			log.Warn(p.Message, "object", p.Object.String(), "field", p.Field, "reason", p.Reason)
+			LogProblem(log, p)
 		}
+	}
+}
+
+// LogProblem writes the line of a Problem.
+func LogProblem(log *slog.Logger, p model.Problem) {
+	about := []any{"object", p.Object.String()}
+	if p.Field != "" {
+		about = append(about, "field", p.Field)
+	}
+	log.Warn(p.Message, append(about, "reason", p.Reason)...)
+}
+
+// wasLogged takes Problems for those of the log that have their line.
+func (l *ledger) wasLogged(list []model.Problem) {
+	if l.logged == nil {
+		l.logged = map[model.Problem]bool{}
+	}
+	for _, p := range list {
+		l.logged[p] = true
 	}
 }

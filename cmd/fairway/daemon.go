@@ -59,10 +59,7 @@ type daemon struct {
 // newDaemon builds everything and opens nothing that cannot be left as it is.
 func newDaemon(ctx context.Context, cfg config) (*daemon, error) {
 	d := &daemon{registry: prometheus.NewRegistry(), started: time.Now()}
-	d.standing = warningProblems(cfg.raw.Node, cfg.raw.warnings)
-	if cfg.roles["proxy"] {
-		d.note(cfg.setNode()...) // first: iptables mode looks at one of them
-	}
+	d.note(warningProblems(cfg.raw.Node, cfg.raw.warnings)...)
 	cfg, backend, err := d.chooseMode(ctx, cfg)
 	if err != nil {
 		return nil, err
@@ -84,6 +81,9 @@ func newDaemon(ctx context.Context, cfg config) (*daemon, error) {
 		return nil, err
 	}
 	if cfg.roles["proxy"] {
+		if backend, err = d.setNode(ctx, backend); err != nil {
+			return nil, err
+		}
 		d.openBackend(backend)
 	}
 	if cfg.roles["dns"] {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"log/slog"
 	"strings"
 
 	"fairway/cmd/fairway/kubeproxy"
@@ -177,11 +176,10 @@ func (c config) asKubeProxy() *kubeproxy.Config {
 	return &full
 }
 
-// warnings become Problems of the node: an event each, once, and a line in the log.
+// warningProblems are Problems of the node: an event each, once, and a line in the log.
 func warningProblems(node string, list []kubeproxy.Warning) []model.Problem {
 	var out []model.Problem
 	for _, w := range list {
-		slog.Warn("kube-proxy's configuration", "field", w.Field, "what", w.Message)
 		out = append(out, model.Problem{Object: model.Ref{Kind: "Node", Name: model.Name{Name: node}}, Field: w.Field,
 			Reason: "ConfigurationNotHonoured", Message: w.Message})
 	}

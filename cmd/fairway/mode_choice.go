@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 
 	"fairway/kernel"
+	"fairway/kube"
 	"fairway/loop"
 	"fairway/model"
 	"fairway/proxy"
@@ -70,9 +72,12 @@ func nodeRef(name string) model.Ref {
 // there may be no API server to write events to yet.
 func (d *daemon) note(problems ...model.Problem) {
 	for _, p := range problems {
-		slog.Warn(p.String())
+		kube.LogProblem(slog.Default(), p)
 	}
 	d.standing = append(d.standing, problems...)
+	if d.out != nil {
+		d.out.sink.Logged(problems)
+	}
 }
 
 // standingProblems are the node's Problems that no pass finds.
@@ -96,7 +101,9 @@ func removeOthers(ctx context.Context, mode, node string) {
 			slog.Debug("rules of another mode not looked at", "mode", m.name, "err", err)
 		}
 	}
-	if removed, err := kernel.RemoveKubeProxyTables(0); err != nil {
+	if removed, err := kernel.RemoveKubeProxyTables(0); errors.Is(err, os.ErrPermission) {
+		slog.Debug("kube-proxy's nftables tables not looked at", "err", err) // as a normal user
+	} else if err != nil {
 		slog.Warn("kube-proxy's nftables tables not removed", "err", err)
 	} else if len(removed) > 0 {
 		slog.Info("kube-proxy's nftables tables are removed: these rules have taken their place", "tables", removed)

@@ -1,13 +1,16 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"strconv"
 
 	"fairway/kernel"
+	"fairway/loop"
 	"fairway/model"
+	"fairway/proxy"
 )
 
 // settings are the kernel's and the process's that kube-proxy sets too.
@@ -34,6 +37,21 @@ func (c config) setNode() []model.Problem {
 		}
 	}
 	return problems
+}
+
+// setNode changes the node's settings, now that the mode is known to work here: a start
+// that is refused leaves them as they were. The iptables mode looks at one of them when it
+// is opened, so it is opened again.
+func (d *daemon) setNode(ctx context.Context, b loop.Backend) (loop.Backend, error) {
+	d.note(d.cfg.setNode()...)
+	if b.Mode() != string(proxy.IPTables) || !d.cfg.raw.Proxy.Conntrack.TCPBeLiberal {
+		return b, nil
+	}
+	b, _, err := openMode(ctx, b.Mode(), d.cfg.raw.Node)
+	if err != nil {
+		return nil, fmt.Errorf("proxy mode %s: %w", proxy.IPTables, err)
+	}
+	return b, tune(b, d.cfg)
 }
 
 // initOnly is kube-proxy's --init-only: what needs more than CAP_NET_ADMIN.

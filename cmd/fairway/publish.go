@@ -23,7 +23,10 @@ import (
 
 // sink is where a pass's report goes: the API server, or the log and the overlay of
 // objects read from files.
-type sink interface{ Publish(kube.Report) }
+type sink interface {
+	Publish(kube.Report)
+	Logged([]model.Problem)
+}
 
 // outbox collects what the stages of one pass want written and hands it on whole.
 type outbox struct {
@@ -74,6 +77,7 @@ func (d *daemon) openPublisher() error {
 			slog.Warn("addresses are given out anew", "err", err)
 		}
 		d.out.sink, d.out.leading = d.local, true
+		d.out.sink.Logged(d.standing)
 		return nil
 	}
 	clients, err := newClients(d.api.Config)
@@ -83,6 +87,7 @@ func (d *daemon) openPublisher() error {
 	d.clients = clients
 	p := &kube.Publisher{Services: clients.core, Events: clients.core, Ingresses: clients.net, Node: d.cfg.raw.Node}
 	d.out.sink = p
+	d.out.sink.Logged(d.standing)
 	leader := &kube.Leader{Client: clients.coord, Namespace: d.cfg.raw.LoadBalancer.LeaseNamespace, ID: d.cfg.raw.Node,
 		Changed: func(leading bool) {
 			slog.Info("leadership", "leading", leading)

@@ -88,8 +88,19 @@ func run(ctx context.Context, cfg config) error {
 		slog.Warn("this machine forwards no packets, so Services answer itself alone: sysctl -w net.ipv4.ip_forward=1 (and keep it in /etc/sysctl.d)")
 	}
 	err = d.serve(ctx)
-	slog.Info("stopped; the rules stay in the kernel (fairway cleanup removes them)")
+	slog.Info(d.lastWord())
 	return err
+}
+
+// lastWord says what is left behind: a proxy process without privileges has no rules.
+func (d *daemon) lastWord() string {
+	switch {
+	case !d.cfg.roles["proxy"]:
+		return "stopped"
+	case d.cfg.raw.Proxy.Mode == string(proxy.Userspace) && os.Geteuid() != 0:
+		return "stopped; what this process listened on is served no more"
+	}
+	return "stopped; the rules stay in the kernel (fairway cleanup removes them)"
 }
 
 // forwards tells whether the kernel passes on packets of others, which is what reaching a

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"fairway/model"
 	"fairway/packet"
@@ -130,7 +131,8 @@ func (c *compiler) nodePortAddrs(v6 bool) []netip.Addr {
 // notCaptured tells what a process without rules leaves out: once for all cluster
 // addresses, and for each Service port that it serves nothing of.
 func (c *compiler) notCaptured() []model.Problem {
-	vips, nothing := 0, 0
+	var vips []string
+	nothing := 0
 	var sctp []model.Problem
 	for _, sp := range c.plan.Ports {
 		if sp.Proto == packet.SCTP {
@@ -141,7 +143,7 @@ func (c *compiler) notCaptured() []model.Problem {
 		served := sp.NodePort != 0
 		for _, a := range slices.Concat([]netip.Addr{sp.ClusterIP}, sp.ExternalIPs, sp.LoadBalancerIPs) {
 			if a.IsValid() && !c.owns(a) {
-				vips++
+				vips = append(vips, fmt.Sprintf("%s of %s", a, sp.Ref().Name))
 			} else if a.IsValid() {
 				served = true
 			}
@@ -150,15 +152,24 @@ func (c *compiler) notCaptured() []model.Problem {
 			nothing++
 		}
 	}
-	if vips == 0 {
+	if len(vips) == 0 {
 		return sctp
 	}
+	vips = slices.Compact(slices.Sorted(slices.Values(vips)))
 	return append(sctp, model.Problem{Object: model.Ref{Kind: "Node", Name: model.Name{Name: c.plan.Config.Node}}, Reason: "NotCaptured",
-		Message: fmt.Sprintf("without CAP_NET_ADMIN no rules lead to this proxy: %d addresses of Services that this machine does not have are not reachable by it, and %d Service ports not at all; it listens on node ports and on what addresses the machine has",
-			vips, nothing)})
+		Message: fmt.Sprintf("without CAP_NET_ADMIN no rules lead to this proxy: %d addresses of Services that this machine does not have are not reachable by it (%s), and %d Service ports not at all; it listens on node ports and on what addresses the machine has",
+			len(vips), listed(vips), nothing)})
 }
 
 func circular(sp *proxy.ServicePort, ends []netip.AddrPort) model.Problem {
 	return model.Problem{Object: sp.Ref(), Field: "endpoints", Reason: "EndpointIsService",
 		Message: fmt.Sprintf("%v are addresses of Services themselves and are left out: a proxy process that connects to one would serve itself; list the Pods' addresses", ends)}
+}
+
+// listed are the first three of a list and how many more there are.
+func listed(list []string) string {
+	if n := len(list); n > 3 {
+		return fmt.Sprintf("%s and %d more", strings.Join(list[:3], ", "), n-3)
+	}
+	return strings.Join(list, ", ")
 }

@@ -1,6 +1,7 @@
 package kubeproxy
 
 import (
+	stdjson "encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -71,7 +72,7 @@ func Read(data []byte) (*Config, []Warning, error) {
 	c := &Config{}
 	strict, err := json.UnmarshalStrict(text, c)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", Kind, err)
+		return nil, nil, fmt.Errorf("%s: %w", Kind, atField(text, err))
 	}
 	if c.APIVersion != APIVersion {
 		return nil, nil, fmt.Errorf("%s: apiVersion %s is not %s", Kind, c.APIVersion, APIVersion)
@@ -101,4 +102,36 @@ func strictWarning(err error) Warning {
 		return Warning{field, what + "; its last value counts"}
 	}
 	return Warning{"a field", text}
+}
+
+// atField names the field that err is about: what reads a duration does not know where it
+// stands. It is the first one that alone cannot be read either.
+func atField(text []byte, err error) error {
+	var all map[string]any
+	if json.UnmarshalCaseSensitivePreserveInts(text, &all) != nil {
+		return err
+	}
+	if path := badField("", all, func(v any) any { return v }); path != "" && !strings.Contains(err.Error(), path) {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return err
+}
+
+// badField finds the value that cannot be read within what around puts about it.
+func badField(path string, in map[string]any, around func(any) any) string {
+	for _, name := range slices.Sorted(maps.Keys(in)) {
+		whole := func(v any) any { return around(map[string]any{name: v}) }
+		data, err := stdjson.Marshal(whole(in[name]))
+		if err != nil || json.UnmarshalCaseSensitivePreserveInts(data, &Config{}) == nil {
+			continue
+		}
+		here := strings.TrimPrefix(path+"."+name, ".")
+		if inner, ok := in[name].(map[string]any); ok {
+			if deeper := badField(here, inner, whole); deeper != "" {
+				return deeper
+			}
+		}
+		return here
+	}
+	return ""
 }

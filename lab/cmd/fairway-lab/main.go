@@ -74,7 +74,10 @@ lab. The machine reaches in by ports on 127.0.0.1, which "status" shows.
 
   fairway-lab up                       three nodes, Fairway, nftables
   fairway-lab kubectl get nodes        kubectl is built in
-  fairway-lab exec client -- curl -s http://172.30.0.100
+  fairway-lab kubectl create deployment web --image=nginx
+  fairway-lab kubectl create service nodeport web --tcp=80 --node-port=30080
+  fairway-lab kubectl rollout status deployment web
+  fairway-lab exec client -- curl -s --retry 5 --retry-connrefused http://172.30.0.11:30080
   fairway-lab down`,
 		SilenceUsage:  true,
 		SilenceErrors: true,

@@ -20,7 +20,7 @@ const kubernetesVersion = "1.37"
 
 func (d *daemon) openAdmin() {
 	d.ports = &admin.HealthPorts{Healthy: d.health.Healthy, Failed: d.healthPortFailed}
-	d.loop.Stages = append(d.loop.Stages, &nodeState{d})
+	d.loop.Stages = append(d.loop.Stages, &nodeState{d: d})
 	p := d.cfg.raw.Proxy
 	d.countServices()
 	m := &admin.Metrics{

@@ -177,20 +177,26 @@ func (d *daemon) source(ctx context.Context) error {
 }
 
 // nodeState is the last stage: what the node says of itself.
-type nodeState struct{ d *daemon }
+type nodeState struct {
+	d         *daemon
+	nodePorts string // what was last told of them
+}
 
 func (n *nodeState) Withdraw(*model.Snapshot) {}
 
 func (n *nodeState) Publish(ctx context.Context, snap *model.Snapshot, plan *proxy.Plan) []model.Problem {
 	node := snap.Node(n.d.cfg.raw.Node)
 	n.d.health.Leaving(n.d.api != nil && (node == nil || node.Leaving))
+	var problems []model.Problem
 	if n.d.cfg.roles["proxy"] {
 		n.d.ports.Set(ctx, plan.Health, healthAddrs(plan.Config))
+		n.tellNodePorts(plan.Config)
+		problems = n.d.cfg.takenPorts(plan)
 	}
 	if n.d.api != nil && node == nil {
-		return []model.Problem{nodeUnknown(n.d.cfg.raw.Node)}
+		problems = append(problems, nodeUnknown(n.d.cfg.raw.Node))
 	}
-	return nil
+	return problems
 }
 
 // nodeUnknown is what a wrong name looks like: nothing fails, and yet no endpoint is

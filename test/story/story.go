@@ -83,8 +83,31 @@ func Load(t *testing.T, path string) *Story {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if bad := s.unknown(); len(bad) > 0 {
+		t.Fatalf("%s: no section is called %s: a misspelt one would check nothing", path, strings.Join(bad, ", "))
+	}
 	t.Cleanup(func() { s.save(t) })
 	return s
+}
+
+// sections are all names of sections there are, beside *.yaml; want-NAME has one of wants.
+const (
+	sections = " packets queries services rows requests settings certificates traces lookups addresses options live Corefile config.conf "
+	wants    = " problems trace plan table requests why reply rules nft-trace nft services userspace sets lb zone userspace-trace userspace-problems" +
+		" maps-trace maps diff addrs program nft-base listeners-trace listeners-problems listeners ebpf-problems drain "
+)
+
+// unknown are the sections nobody reads.
+func (s *Story) unknown() (bad []string) {
+	for _, f := range s.archive.Files {
+		want, isWant := strings.CutPrefix(f.Name, "want-")
+		switch {
+		case strings.HasSuffix(f.Name, ".yaml"), isWant && strings.Contains(wants, " "+want+" "), strings.Contains(sections, " "+f.Name+" "):
+		default:
+			bad = append(bad, f.Name)
+		}
+	}
+	return bad
 }
 
 // Parse reads a story from memory.

@@ -27,9 +27,15 @@ type hook struct {
 // without endpoints would leave for the network instead of being rejected. What comes to
 // loopback from outside is kept away from IPv4's Services: KUBE-FIREWALL drops it, but
 // not with a destination that is another by then.
+//
+// One more match than kube-proxy's stands before the chains that refuse: they are for
+// packets that were sent to the refused address itself. Without it a Service without
+// endpoints could claim the address and port of another's endpoint, as its externalIP
+// or as a NodePort, and have the other's packets refused, which carry that destination
+// by then. It stands here and not in the rules of Services, which stay kube-proxy's.
 func hooks(v6 bool) []hook {
-	fresh := func(table, chain, to, comment string) hook {
-		return hook{table, chain, Rule{State: State{Bits: New}, Comment: comment, Target: jump(to)}}
+	sent := func(table, chain, to, comment string) hook {
+		return hook{table, chain, Rule{State: State{Bits: New}, SentHere: true, Comment: comment, Target: jump(to)}}
 	}
 	every := func(table, chain, to, comment string) hook {
 		return hook{table, chain, Rule{Comment: comment, Target: jump(to)}}
@@ -44,16 +50,16 @@ func hooks(v6 bool) []hook {
 		outside.rule.Dst = Net{Prefix: loopback(false), Not: true}
 	}
 	return []hook{
-		fresh(Filter, "INPUT", kubeExternal, external),
-		fresh(Filter, "FORWARD", kubeExternal, external),
-		fresh(Filter, "OUTPUT", kubeExternal, external),
+		sent(Filter, "INPUT", kubeExternal, external),
+		sent(Filter, "FORWARD", kubeExternal, external),
+		sent(Filter, "OUTPUT", kubeExternal, external),
 		every(Filter, "INPUT", kubeNodePorts, "kubernetes health check service ports"),
-		fresh(Filter, "FORWARD", kubeServices, portals),
-		fresh(Filter, "OUTPUT", kubeServices, portals),
+		sent(Filter, "FORWARD", kubeServices, portals),
+		sent(Filter, "OUTPUT", kubeServices, portals),
 		every(Filter, "FORWARD", kubeForward, "kubernetes forwarding rules"),
-		fresh(Filter, "INPUT", kubeProxyFW, firewall),
-		fresh(Filter, "OUTPUT", kubeProxyFW, firewall),
-		fresh(Filter, "FORWARD", kubeProxyFW, firewall),
+		sent(Filter, "INPUT", kubeProxyFW, firewall),
+		sent(Filter, "OUTPUT", kubeProxyFW, firewall),
+		sent(Filter, "FORWARD", kubeProxyFW, firewall),
 		every(Nat, "OUTPUT", kubeServices, portals),
 		outside,
 		every(Nat, "POSTROUTING", kubePostrouting, "kubernetes postrouting rules"),

@@ -175,8 +175,7 @@ func (r *ruleReader) negatable(flag string) (ok, known bool) {
 		r.rule.In = Iface{r.next(), r.not}
 		ok = r.rule.In.Name != ""
 	case "--ctstate":
-		r.rule.State.Bits, ok = parseStates(r.next())
-		r.rule.State.Not = r.not
+		ok = r.state(r.next())
 	case "--mark":
 		value, mask, good := parseMark(r.next())
 		ok = good && value == mask && value != 0
@@ -185,6 +184,22 @@ func (r *ruleReader) negatable(flag string) (ok, known bool) {
 		return false, false
 	}
 	return ok, true
+}
+
+// state reads a set of conntrack states. After another set only "not DNAT" is ours.
+func (r *ruleReader) state(word string) bool {
+	bits, ok := parseStates(word)
+	switch s := (State{Bits: bits, Not: r.not}); {
+	case !ok:
+		return false
+	case r.rule.State.Bits == 0:
+		r.rule.State = s
+		return true
+	case r.rule.State == State{Bits: New} && s == State{Bits: DNATed, Not: true} && !r.rule.SentHere:
+		r.rule.SentHere = true
+		return true
+	}
+	return false
 }
 
 func (r *ruleReader) plain(flag string) bool {

@@ -25,7 +25,10 @@ type Rule struct {
 	// SrcLocal and DstLocal ask whether the address is one of the node's (addrtype).
 	SrcLocal, DstLocal bool
 	State              State
-	Mark               Mark
+	// SentHere asks whether the destination is still the one the packet was sent to: no DNAT
+	// changed it (conntrack).
+	SentHere bool
+	Mark     Mark
 	// OneIn matches one packet in so many, at random (statistic). The kernel holds
 	// the probability in 31 bits.
 	OneIn uint32
@@ -138,6 +141,9 @@ func (r Rule) append(b []byte) []byte {
 	}
 	if r.State.Bits == New {
 		b = r.State.append(b)
+	}
+	if r.SentHere {
+		b = State{Bits: DNATed, Not: true}.append(b)
 	}
 	if r.Comment != "" {
 		b = append(b, "-m comment --comment "...)

@@ -111,7 +111,7 @@ func (w *walk) take(table string, t Target, s state) (state, fate) {
 	case XorMark:
 		s.mark ^= t.Bits
 	case DNAT:
-		s.dst, s.nat = t.To, true
+		s.dst, s.nat = t.To, t.To != s.dst // a DNAT that changes nothing leaves no trace in conntrack
 		w.ends = append(w.ends, s)
 		return s, ended
 	case Accept:
@@ -137,6 +137,7 @@ func (w *walk) matches(r Rule, s state) bool {
 		r.DstLocal && !w.local(dst),
 		r.In.Name != "" && r.In.matches(w.pkt.In) == r.In.Not,
 		r.Mark.Bits != 0 && (s.mark&r.Mark.Bits == r.Mark.Bits) == r.Mark.Not,
+		r.SentHere && s.nat,
 		r.State.Bits != 0 && (r.State.Bits&s.conntrack() != 0) == r.State.Not:
 		return false
 	}

@@ -39,6 +39,8 @@ func (k frontKey) String() string {
 	return fmt.Sprintf("%s/%s", netip.AddrPortFrom(k.addr, k.port), k.proto)
 }
 
+func (k frontKey) addrPort() netip.AddrPort { return netip.AddrPortFrom(k.addr, k.port) }
+
 func anyAddr(v6 bool) netip.Addr {
 	if v6 {
 		return netip.IPv6Unspecified()
@@ -176,7 +178,7 @@ func (p *Plan) settle(losses losses) []model.Problem {
 func (p *Plan) loss(sp *ServicePort, k frontKey, why string) model.Problem {
 	if why != "" {
 		return model.Problem{Object: sp.Ref(), Field: "spec.ports", Reason: "FrontendReserved",
-			Message: fmt.Sprintf("%s is %s; serving it here would cut the node off, so it is left out: choose another address or port", k, why)}
+			Message: fmt.Sprintf("%s is %s, so it is left out: choose another address or port", k, why)}
 	}
 	holder := p.at(k)
 	title := "which is older"

@@ -17,14 +17,21 @@ import (
 // Whatever changes, a Plan made on the one before gives the frontends to those that a
 // Plan made from nothing gives them to, with the same complaints.
 func TestClaimsOnPrevious(t *testing.T) {
+	for _, mode := range []Mode{NFTables, Userspace, EBPF} {
+		t.Run(string(mode), func(t *testing.T) { claimsOnPrevious(t, mode) })
+	}
+}
+
+func claimsOnPrevious(t *testing.T, mode Mode) {
 	rnd := rand.New(rand.NewPCG(3, 3))
-	cfg := Config{Node: "node1", NodeIPs: []netip.Addr{netip.MustParseAddr("172.30.0.11")}}
+	cfg := Config{Mode: mode, Node: "node1", NodeIPs: []netip.Addr{netip.MustParseAddr("172.30.0.11")}}
 	services, ends := make([]*corev1.Service, 8), make([]*discoveryv1.EndpointSlice, 8)
 	for i := range services {
 		services[i], ends[i] = randomService(rnd, i), randomSlice(rnd, i)
 	}
 	var snap *model.Snapshot
 	var plan *Plan
+	robbed := 0
 	for step := range 500 {
 		if i := rnd.IntN(8); rnd.IntN(3) == 0 {
 			services[i] = randomService(rnd, i)
@@ -37,6 +44,7 @@ func TestClaimsOnPrevious(t *testing.T) {
 		var got []model.Problem
 		plan, got = New(plan, snap, cfg)
 		fresh, want := New(nil, snap, cfg)
+		robbed += len(fresh.guard.robbed)
 		if !reflect.DeepEqual(got, want) {
 			t.Fatalf("step %d: problems %v, want %v", step, got, want)
 		}
@@ -51,6 +59,9 @@ func TestClaimsOnPrevious(t *testing.T) {
 		if len(plan.index) != len(fresh.index) || !reflect.DeepEqual(plan.vips, fresh.vips) {
 			t.Fatalf("step %d: %d frontends, want %d", step, len(plan.index), len(fresh.index))
 		}
+	}
+	if (robbed > 50) != (mode != NFTables) {
+		t.Errorf("%d frontends were endpoints", robbed)
 	}
 }
 
@@ -71,6 +82,10 @@ func randomSlice(rnd *rand.Rand, i int) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("s%d-a", i),
 		Labels: map[string]string{discoveryv1.LabelServiceName: fmt.Sprintf("s%d", i)}},
 		AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Port: &port}}}
+	if rnd.IntN(4) == 0 { // perhaps where somebody has an externalIP
+		port = 80
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("198.51.100.%d", 1+rnd.IntN(3))}})
+	}
 	for range rnd.IntN(3) {
 		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.1.%d.%d", i, 1+rnd.IntN(9))}})
 	}

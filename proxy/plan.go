@@ -41,7 +41,7 @@ type Config struct {
 	// Service has (nftables mode; iptables lets them fall through).
 	RejectUnknownPorts bool
 	// ServiceCIDRs, when known, makes unallocated cluster addresses drop. None are the
-	// Snapshot's.
+	// Snapshot's; a Plan's are without those that have nodes or Pods in them.
 	ServiceCIDRs []netip.Prefix
 	// APIServers are the addresses this program was told to reach the API server by; no
 	// externalIP or load balancer address may stand in their way.
@@ -239,6 +239,8 @@ func New(prev *Plan, snap *model.Snapshot, cfg Config) (*Plan, []model.Problem) 
 	if len(cfg.ServiceCIDRs) == 0 {
 		cfg.ServiceCIDRs = snap.ServiceCIDRs
 	}
+	var problems []model.Problem
+	cfg.ServiceCIDRs, problems = cfg.spare(snap)
 	p := &Plan{Config: cfg, services: snap.Services, ports: make([][]*ServicePort, 0, len(snap.Services))}
 	if n := snap.Node(cfg.Node); n != nil {
 		p.zone = n.Zone
@@ -266,7 +268,7 @@ func New(prev *Plan, snap *model.Snapshot, cfg Config) (*Plan, []model.Problem) 
 			p.Health = append(p.Health, healthCheck(svc, cfg.Node))
 		}
 	}
-	problems := p.schedulerProblems()
+	problems = append(problems, p.schedulerProblems()...)
 	return p, append(problems, p.claim(kept, newGuard(snap, p))...)
 }
 

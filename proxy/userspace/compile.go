@@ -52,7 +52,7 @@ func Compile(prev *Program, plan *proxy.Plan, capture bool, carry Carry) *Progra
 		p.add(made)
 		rules.Ports = append(rules.Ports, made.captured)
 		if len(made.circular) > 0 {
-			p.Problems = append(p.Problems, circular(sp, made.circular))
+			p.Problems = append(p.Problems, c.notReached(sp, made.circular))
 		}
 	}
 	if !capture {

@@ -161,9 +161,17 @@ func (c *compiler) notCaptured() []model.Problem {
 			len(vips), listed(vips), nothing)})
 }
 
-func circular(sp *proxy.ServicePort, ends []netip.AddrPort) model.Problem {
+// notReached tells of endpoints that are left out, and whose addresses they are.
+func (c *compiler) notReached(sp *proxy.ServicePort, ends []netip.AddrPort) model.Problem {
+	whose := make([]string, len(ends))
+	for i, e := range ends {
+		whose[i] = e.String()
+		if other := c.plan.Lookup(e, sp.Proto); other != nil {
+			whose[i] += " of Service " + other.Service.String()
+		}
+	}
 	return model.Problem{Object: sp.Ref(), Field: "endpoints", Reason: "EndpointIsService",
-		Message: fmt.Sprintf("%v are addresses of Services themselves and are left out: a proxy process that connects to one would serve itself; list the Pods' addresses", ends)}
+		Message: fmt.Sprintf("%s: addresses of Services themselves, left out: a proxy process that connects to one would serve itself; list the Pods' addresses", listed(whose))}
 }
 
 // listed are the first three of a list and how many more there are.

@@ -50,6 +50,7 @@ type iptablesFamily struct {
 	// refused holds what the kernel did not take, until it changes or an Audit.
 	refused map[*proxy.ServicePort]model.Problem
 	counts  ruleCounts
+	held    heldChains
 }
 
 // NewIPTables makes the backend; a family whose hand is nil is left alone.
@@ -123,6 +124,7 @@ func (b *IPTables) applyLast(ctx context.Context) ([]model.Problem, error) {
 		problems = append(problems, slices.SortedFunc(maps.Values(f.refused), func(a, b model.Problem) int {
 			return cmp.Compare(a.String(), b.String())
 		})...)
+		problems = append(problems, f.held.problems(b.node, f.v6)...)
 		if !f.v6 && err == nil && b.last.Localhost() && !b.localnet {
 			// Only now: the rule that keeps others out stands.
 			if err := f.hand.RouteLocalnet(); err != nil {
@@ -149,7 +151,7 @@ func (b *IPTables) Audit(ctx context.Context) ([]string, error) {
 			return drift, fmt.Errorf("%s: %w", familyName(f.v6), err)
 		}
 		if f.have != nil {
-			for _, line := range iptables.Drift(listed, f.have, f.v6) {
+			for _, line := range f.held.unexpected(iptables.Drift(listed, f.have, f.v6)) {
 				drift = append(drift, familyName(f.v6)+" "+line)
 			}
 		}
@@ -232,18 +234,24 @@ func (f *iptablesFamily) cleanup(ctx context.Context) error {
 // apply brings the family to want, less what it refused before.
 func (f *iptablesFamily) apply(ctx context.Context, want *iptables.Program) error {
 	want = f.admitted(want)
-	err := f.write(ctx, want)
+	err := f.write(ctx, want, deleteStale)
 	if err == nil {
 		return nil
 	}
-	// The listing shows what of it arrived; often a second try is all it needs.
-	if f.write(ctx, want) == nil {
+	// The listing shows what of it arrived, and which chains cannot be deleted because
+	// rules of others jump to them; often a second try is all it needs.
+	again := f.write(ctx, want, deleteStale)
+	if again == nil {
+		return nil
+	}
+	if f.write(ctx, want, keepStale) == nil {
+		f.held.why = again
 		return nil
 	}
 	if f.separate(ctx, want) == 0 {
 		return err
 	}
-	return f.write(ctx, f.admitted(want))
+	return f.write(ctx, f.admitted(want), deleteStale)
 }
 
 func (f *iptablesFamily) admitted(p *iptables.Program) *iptables.Program {
@@ -271,13 +279,17 @@ func (f *iptablesFamily) admitted(p *iptables.Program) *iptables.Program {
 
 const keptRules = "; its earlier rules stay in force"
 
-// write applies the difference to want. After an error have is unknown.
-func (f *iptablesFamily) write(ctx context.Context, want *iptables.Program) error {
+// write applies the difference to want; keepStale leaves the chains nobody needs, empty,
+// and is an error where there is none. After an error have is unknown.
+func (f *iptablesFamily) write(ctx context.Context, want *iptables.Program, stale staleChains) error {
 	c, err := f.diff(ctx, want)
 	if err != nil {
 		return err
 	}
 	f.have = nil
+	if stale == keepStale && !c.KeepStale() {
+		return errNoneStale
+	}
 	if !c.Empty() {
 		f.counts.last = map[string]int{}
 		for input := range c.Batches(f.hand.Batch(), model.Name{Namespace: "default", Name: "kubernetes"}) {
@@ -288,6 +300,7 @@ func (f *iptablesFamily) write(ctx context.Context, want *iptables.Program) erro
 		}
 	}
 	f.have, f.good = want, want
+	f.held.note(c)
 	return nil
 }
 

@@ -106,8 +106,10 @@ func (t *Table) check() error {
 	}
 	for _, c := range t.Chains {
 		for _, r := range c.Rules {
-			if r.Target.Verb == Jump && !have[r.Target.Chain] {
-				return fmt.Errorf("rule in chain %s jumps to %s, which is not there", c.Name, r.Target.Chain)
+			// Of a raw rule only our chains are told from targets that are none.
+			jumps := r.Target.Verb == Jump || strings.HasPrefix(r.chain(), "KUBE-")
+			if to := r.chain(); jumps && !have[to] {
+				return fmt.Errorf("rule in chain %s jumps to %s, which is not there", c.Name, to)
 			}
 		}
 	}

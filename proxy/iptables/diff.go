@@ -14,13 +14,18 @@ type Change struct {
 	V6 bool
 	// Groups holds the changed chains of each ServicePort.
 	Groups []Group
+	// Listed says that the Change is made from a listing; only then Held is known.
+	Listed bool
+	Held   []Held
 
-	fixed  []placed // base chains to write
-	shared []placed // chains of all ServicePorts to write
-	edits  []edit   // chains of all ServicePorts of which few rules change
-	ensure []place  // empty chains to create
-	hooks  []hook   // jumps to put into the kernel's chains
-	stale  []place  // chains to delete
+	fixed   []placed         // base chains to write
+	shared  []placed         // chains of all ServicePorts to write
+	edits   []edit           // chains of all ServicePorts of which few rules change
+	ensure  []place          // empty chains to create
+	hooks   []hook           // jumps to put into the kernel's chains
+	stale   []place          // chains to delete
+	empty   []place          // chains to empty and leave
+	service map[place]string // whose the stale and held chains of a listing were
 
 	// cold says that there was none of the shared chains: they may be filled bit by bit.
 	cold bool
@@ -223,6 +228,9 @@ func (c *Change) compareTables(h, w *family) {
 		}
 	}
 	c.sortStale()
+	if c.Listed = h.listed != nil; c.Listed {
+		c.hold(h.listed, have)
+	}
 	c.compareHooks(have, w.set.v6)
 }
 
@@ -307,7 +315,7 @@ func (c *Change) sortStale() {
 
 // Empty tells whether there is nothing to do.
 func (c *Change) Empty() bool {
-	return len(c.Groups)+len(c.fixed)+len(c.shared)+len(c.edits)+len(c.ensure)+len(c.hooks)+len(c.stale) == 0
+	return len(c.Groups)+len(c.fixed)+len(c.shared)+len(c.edits)+len(c.ensure)+len(c.hooks)+len(c.stale)+len(c.empty) == 0
 }
 
 // Drift lists in which lines have, what the kernel lists, differs from want.
@@ -335,7 +343,7 @@ func Drift(have, want *Program, v6 bool) []string {
 	for _, h := range c.hooks {
 		out = append(out, "+ "+h.table+" -A "+h.chain+" "+h.rule.Text())
 	}
-	for _, at := range c.stale {
+	for _, at := range slices.Concat(c.stale, c.empty) {
 		out = append(out, "- "+at.table+" :"+at.chain)
 	}
 	return out

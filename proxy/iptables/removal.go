@@ -42,7 +42,7 @@ func (r Rule) chain() string {
 		return r.Target.Chain
 	}
 	words := strings.Fields(r.Raw)
-	if i := slices.Index(words, "-j"); i >= 0 && i+1 < len(words) {
+	if i := slices.IndexFunc(words, func(w string) bool { return w == "-j" || w == "-g" }); i >= 0 && i+1 < len(words) {
 		return words[i+1]
 	}
 	return ""

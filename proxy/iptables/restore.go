@@ -38,7 +38,7 @@ func (c *Change) Batches(size int, first model.Name) iter.Seq[string] {
 		for g := range slices.Chunk(groups, size) {
 			inputs = append(inputs, func(in *input) { in.groups(g); in.lead(g) })
 		}
-		inputs = append(inputs, func(in *input) { in.rest(&Change{stale: c.stale}) })
+		inputs = append(inputs, func(in *input) { in.rest(&Change{stale: c.stale, empty: c.empty}) })
 	default:
 		inputs = append(inputs, func(in *input) { in.base(c) })
 		for g := range slices.Chunk(groups, size) {
@@ -173,6 +173,10 @@ func (in *input) rest(c *Change) {
 		s := in.section(h.table)
 		s.rules = append(append(append(s.rules, "-I "...), h.chain...), ' ')
 		s.rules = append(h.rule.append(s.rules), '\n')
+	}
+	for _, at := range c.empty {
+		s := in.section(at.table)
+		s.chains = appendDeclaration(s.chains, at.chain)
 	}
 	for _, at := range c.stale {
 		s := in.section(at.table)

@@ -21,7 +21,8 @@ func localOf(cfg proxy.Config) func(netip.Addr) bool {
 }
 
 func TestStories(t *testing.T) {
-	for _, s := range story.Glob(t, "testdata/*.txtar") {
+	stories := append(story.Glob(t, "testdata/*.txtar"), story.Glob(t, "testdata/own/*.txtar")...)
+	for _, s := range stories {
 		t.Run(filepath.Base(s.Path), func(t *testing.T) {
 			s.Config = s.Config.WithMode(proxy.IPTables)
 			plan, problems := s.Plan()

@@ -73,6 +73,15 @@ func TestIPTablesStories(t *testing.T) { runStories(t, iptablesMode(kernel.NFTVa
 
 func TestIPTablesLegacyStories(t *testing.T) { runStories(t, iptablesMode(kernel.LegacyVariant)) }
 
+// TestIPTablesOwnStories runs the stories that are of this mode alone.
+func TestIPTablesOwnStories(t *testing.T) {
+	eachVariant(t, func(t *testing.T, m mode, _ string) {
+		for _, s := range story.Glob(t, "../../proxy/iptables/testdata/own/*.txtar") {
+			t.Run(s.Path, func(t *testing.T) { runStory(t, m, s) })
+		}
+	})
+}
+
 // TestIPTablesOneFamily: where only one family's commands work, that family is served
 // and the other is a Problem that says what to do.
 func TestIPTablesOneFamily(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 // Whatever changes, a Plan made on the one before gives the frontends to those that a
 // Plan made from nothing gives them to, with the same complaints.
 func TestClaimsOnPrevious(t *testing.T) {
-	for _, mode := range []Mode{NFTables, Userspace, EBPF} {
+	for _, mode := range []Mode{NFTables, Userspace, EBPF, IPVS} {
 		t.Run(string(mode), func(t *testing.T) { claimsOnPrevious(t, mode) })
 	}
 }

@@ -13,7 +13,7 @@ import (
 // addresses, which anybody who may create a Service can write: the API server (this
 // program could never again learn that the Service is gone) and the kubelets. A cluster
 // address needs no guard: the API server gives it out. Where what was led to an endpoint
-// meets the rules once more, endpoints of others are out of reach as well.
+// meets the rules once more, or ends at the node, endpoints of others are out of reach too.
 type guard struct {
 	// apiServers are true for those that default/kubernetes lists: there one runs.
 	apiServers map[netip.AddrPort]bool
@@ -25,8 +25,9 @@ type guard struct {
 	// hides says connections to endpoints are this process's own.
 	hides bool
 	// again says a connection to an endpoint is looked at like anybody's, the process's or
-	// a socket's that was led there: robbed are then the Services with one at a frontend.
-	again  bool
+	// a socket's that was led there.
+	again bool
+	// robbed are the Services with an endpoint at a frontend, where that takes it from them.
 	robbed map[frontKey][]*model.Service
 	pods   []*model.Pod
 	podIn  []netip.Prefix // where Pods have their addresses, as far as is known
@@ -43,13 +44,13 @@ func newGuard(snap *model.Snapshot, p *Plan) guard {
 		}
 	}
 	if g.binds || g.again {
+		g.robbed = p.robbed(g.binds)
 		for _, n := range snap.Nodes {
 			g.podIn = append(g.podIn, n.PodCIDRs...)
 		}
 	}
 	if g.again {
 		g.podIn = append(g.podIn, p.Config.Detector.CIDRs...)
-		g.robbed = p.robbed()
 	}
 	return g
 }

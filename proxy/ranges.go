@@ -33,15 +33,19 @@ func (c Config) spare(snap *model.Snapshot) ([]netip.Prefix, []model.Problem) {
 func (c Config) inRange(r netip.Prefix, snap *model.Snapshot) string {
 	first := netip.AddrPort{} // of several the first, to say the same every time
 	for s := range apiServers(snap, c) {
-		if r.Contains(s.Addr()) && (!first.IsValid() || s.Compare(first) < 0) && !clusterAddr(snap, s.Addr()) {
+		if r.Contains(s.Addr()) && (!first.IsValid() || s.Compare(first) < 0) && !clusterAddrs(snap)[s.Addr()] {
 			first = s
 		}
 	}
 	if first.IsValid() {
 		return fmt.Sprintf("%s, the API server's address", first)
 	}
-	if i := slices.IndexFunc(c.NodeIPs, r.Contains); i >= 0 {
-		return fmt.Sprintf("%s, an address of this node", c.NodeIPs[i])
+	own := slices.DeleteFunc(slices.Concat(c.NodeIPs, c.LocalAddrs), func(a netip.Addr) bool { return a.IsLoopback() || !r.Contains(a) })
+	if len(own) > 0 { // a cache of names may have taken the DNS Service's
+		vips := clusterAddrs(snap)
+		if i := slices.IndexFunc(own, func(a netip.Addr) bool { return !vips[a] }); i >= 0 {
+			return fmt.Sprintf("%s, an address of this node", own[i])
+		}
 	}
 	for _, n := range snap.Nodes {
 		for _, a := range slices.Concat(n.InternalIPs, n.ExternalIPs) {
@@ -58,8 +62,14 @@ func (c Config) inRange(r netip.Prefix, snap *model.Snapshot) string {
 	return ""
 }
 
-// clusterAddr tells whether the API server is reached by its Service, as from within a Pod:
-// such an address lies in the range rightly.
-func clusterAddr(snap *model.Snapshot, a netip.Addr) bool {
-	return slices.ContainsFunc(snap.Services, func(s *model.Service) bool { return slices.Contains(s.ClusterIPs, a) })
+// clusterAddrs are addresses that lie in the ranges rightly: the API server may be reached
+// by its Service, as from within a Pod, and the node may have bound one.
+func clusterAddrs(snap *model.Snapshot) map[netip.Addr]bool {
+	out := make(map[netip.Addr]bool, len(snap.Services))
+	for _, s := range snap.Services {
+		for _, a := range s.ClusterIPs {
+			out[a] = true
+		}
+	}
+	return out
 }

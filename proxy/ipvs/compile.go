@@ -176,14 +176,16 @@ func newSettings(plan *proxy.Plan, v6 bool) settings {
 	return s
 }
 
-// bound lists the addresses Device is to hold: every VIP that is not the node's anyway.
+// bound lists the addresses Device is to hold: every VIP that is not the node's anyway. A
+// cluster address that some interface has as well (a DNS cache on the node may) is held all
+// the same: it is told by Device from addresses that nobody has.
 func (f *family) bound() []netip.Addr {
 	seen := make(map[netip.Addr]bool, len(f.parts))
 	var out []netip.Addr
 	for _, p := range f.parts {
 		for _, list := range [][]netip.Addr{{p.port.ClusterIP}, p.port.ExternalIPs, p.port.LoadBalancerIPs} {
 			for _, a := range list {
-				if a.IsValid() && !seen[a] && !f.set.own[a] {
+				if a.IsValid() && !seen[a] && (!f.set.own[a] || a == p.port.ClusterIP) {
 					seen[a] = true
 					out = append(out, a)
 				}

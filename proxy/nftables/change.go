@@ -39,7 +39,8 @@ func (o Op) last() bool {
 // when it came: it may have met the old frontend and find its endpoint gone, or meet the
 // new one and find its chain empty. So chains come before what leads to them, and what
 // nothing leads to any more goes after; a chain that changes does so with what leads to
-// it. A table that is new has no packets under way.
+// it, and a range goes with those that come, which may overlap it. A table that is new has
+// no packets under way.
 func (c *Change) Steps() []*Change {
 	added, chains := map[elemID]bool{}, map[*Chain]bool{}
 	tables := false
@@ -59,7 +60,7 @@ func (c *Change) Steps() []*Change {
 	var ops [3][]Op
 	for _, o := range c.Ops {
 		switch {
-		case o.last(), o.Action == DelElem && !o.Elem.Kind.Frontend() && !added[o.Elem.id()]:
+		case o.last(), o.Action == DelElem && !o.Elem.Kind.Frontend() && !o.Elem.Kind.Interval() && !added[o.Elem.id()]:
 			ops[2] = append(ops[2], o)
 		case comes(o) && !tables:
 			ops[0] = append(ops[0], o)

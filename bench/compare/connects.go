@@ -72,6 +72,11 @@ func (s *session) connects(ctx context.Context) error {
 		{name: "1 Service", stage: small, proc: alone, measure: report.One, to: func() netip.AddrPort { return vip(0) }},
 		{name: "all", stage: s.stage, proc: s.proc, measure: report.Connect, cost: report.ConnectCPU, to: func() netip.AddrPort { return vip(rand.IntN(s.services)) }},
 	}
+	return s.contest(ctx, lanes)
+}
+
+// contest runs the rounds and records them.
+func (s *session) contest(ctx context.Context, lanes []*lane) error {
 	// The collector of this process must not run in one lane's turn.
 	runtime.GC()
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))

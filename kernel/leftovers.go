@@ -71,9 +71,8 @@ func RemoveKubeProxyTables(netns int) ([]string, error) {
 		if t.Name != kubeProxyTable || t.Family != nftables.TableFamilyIPv4 && t.Family != nftables.TableFamilyIPv6 {
 			continue
 		}
-		c.DelTable(t)
-		if err := c.Flush(); err != nil {
-			return removed, fmt.Errorf("nftables: table %s: %w", t.Name, err)
+		if err := deleteTable(c, t); err != nil {
+			return removed, fmt.Errorf("nftables: %w", err)
 		}
 		family := "ip "
 		if t.Family == nftables.TableFamilyIPv6 {

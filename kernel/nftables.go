@@ -151,12 +151,38 @@ func (k *NFTables) Cleanup() error {
 	defer c.CloseLasting()
 	var errs error
 	for _, v6 := range []bool{false, true} {
-		c.DelTable(k.tableOf(v6))
-		if err := c.Flush(); err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.EAFNOSUPPORT) {
-			errs = errors.Join(errs, fmt.Errorf("table %s: %w", k.table, err))
+		if err := deleteTable(c, k.tableOf(v6)); err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.EAFNOSUPPORT) {
+			errs = errors.Join(errs, err)
 		}
 	}
 	return errs
+}
+
+// deleteTable deletes the chains of the kernel's hooks first. While a table is deleted,
+// packets meet rules whose sets are empty already, and where another mode serves them by
+// now they would be refused.
+func deleteTable(c *nft.Conn, t *nft.Table) error {
+	chains, err := c.ListChainsOfTableFamily(t.Family)
+	if err != nil {
+		return fmt.Errorf("table %s: chains: %w", t.Name, err)
+	}
+	hooked := false
+	for _, ch := range chains {
+		if ch.Table.Name == t.Name && ch.Hooknum != nil {
+			c.DelChain(ch)
+			hooked = true
+		}
+	}
+	if hooked {
+		if err := c.Flush(); err != nil {
+			return fmt.Errorf("table %s: chains: %w", t.Name, err)
+		}
+	}
+	c.DelTable(t)
+	if err := c.Flush(); err != nil {
+		return fmt.Errorf("table %s: %w", t.Name, err)
+	}
+	return nil
 }
 
 func (k *NFTables) tableOf(v6 bool) *nft.Table {

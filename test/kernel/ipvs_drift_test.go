@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"fairway/loop"
+	"fairway/packet"
 	"fairway/test/netlab"
 )
 
@@ -108,7 +109,8 @@ func TestIPVSNoGap(t *testing.T) {
 
 // TestIPVSSwitch: from this mode to another and back, new connects go through all the
 // time, UDP clients that keep their port are served on, and in the end nothing of the old
-// mode is left.
+// mode is left. One datagram may be lost as IPVS leaves: when it gives a client's port of
+// the last minutes up it makes conntrack forget the flow that has the port now.
 func TestIPVSSwitch(t *testing.T) {
 	requireIPVS(t)
 	s, _, lab := mixed(t, ipvsMode())
@@ -123,7 +125,14 @@ func TestIPVSSwitch(t *testing.T) {
 				again := *s
 				again.Config = cfg
 				plan, _ := again.Plan()
-				stop := connecting(t, lab, s.Packets[:2], i == 0)
+				lost := 0
+				stop := connecting(t, lab, s.Packets[:2], func(p packet.Packet, o netlab.Observation) bool {
+					if i > 0 && (p.Proto != packet.UDP || o.Refused) {
+						return false
+					}
+					lost++
+					return i == 0 || lost == 1
+				})
 				b := m.open(t, lab.Node)
 				apply(t, b, plan)
 				if talk == nil { // before, there would be nobody for it yet

@@ -135,7 +135,7 @@ func TestUserspaceTurns(t *testing.T) {
 // leaves, the kernel forwards in its place until the next one takes over.
 func TestUserspaceNoGap(t *testing.T) {
 	l := newUserspaceLab(t, "testdata/mixed.txtar")
-	stop := connecting(t, l.Lab, l.story.Packets[:2], false)
+	stop := connecting(t, l.Lab, l.story.Packets[:2], nil)
 	for i := range 40 {
 		plan := l.planWith("dns", []string{"10.244.1.6", []string{"10.244.1.5", "10.244.2.7", ""}[i%3]})
 		if i%20 == 10 {

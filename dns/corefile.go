@@ -10,6 +10,10 @@ import (
 	"fairway/model"
 )
 
+// InvalidCorefile is the Reason of a Problem with what cannot be right; what is merely
+// not honoured has another.
+const InvalidCorefile = "InvalidCorefile"
+
 // ParseCorefile reads what matters here of a CoreDNS configuration: the kubernetes
 // block, forward (with other server blocks as routes of their own) and cache. Options
 // not given have CoreDNS's defaults. Whatever is not honoured becomes a Problem that
@@ -21,13 +25,13 @@ func ParseCorefile(text string) (Config, ForwardConfig, []model.Problem) {
 	}}
 	blocks, errs := readCorefile(text)
 	for _, err := range errs {
-		p.problems = append(p.problems, corefileProblem("", "InvalidCorefile", err.Error()))
+		p.problems = append(p.problems, corefileProblem("", InvalidCorefile, err.Error()))
 	}
 	for _, b := range blocks {
 		p.server(b)
 	}
 	if !p.kubernetes {
-		p.problems = append(p.problems, corefileProblem("", "InvalidCorefile",
+		p.problems = append(p.problems, corefileProblem("", InvalidCorefile,
 			"no kubernetes directive: the cluster domain cluster.local is served without Pod names"))
 	}
 	p.cfg.NegativeTTL = min(p.cfg.NegativeTTL, p.cfg.TTL)
@@ -51,7 +55,7 @@ func (p *corefileParser) ignored(d directive, why string) {
 }
 
 func (p *corefileParser) invalid(d directive, format string, args ...any) {
-	p.problems = append(p.problems, corefileProblem(field(d), "InvalidCorefile", d.name+": "+fmt.Sprintf(format, args...)))
+	p.problems = append(p.problems, corefileProblem(field(d), InvalidCorefile, d.name+": "+fmt.Sprintf(format, args...)))
 }
 
 func field(d directive) string { return fmt.Sprintf("line %d", d.line) }

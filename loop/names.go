@@ -2,6 +2,7 @@ package loop
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"fairway/dns"
@@ -16,7 +17,11 @@ type Names struct {
 	Set func(*dns.Zone)
 
 	zone *dns.Zone
+	next atomic.Pointer[dns.Config]
 }
+
+// Reconfigure replaces Config from the next pass on.
+func (n *Names) Reconfigure(cfg dns.Config) { n.next.Store(&cfg) }
 
 // Withdraw takes names away whose rules are about to go.
 func (n *Names) Withdraw(snap *model.Snapshot) {
@@ -29,6 +34,9 @@ func (n *Names) Publish(_ context.Context, snap *model.Snapshot, _ *proxy.Plan) 
 }
 
 func (n *Names) build(snap *model.Snapshot) []model.Problem {
+	if next := n.next.Swap(nil); next != nil {
+		n.Config = *next
+	}
 	cfg := n.Config
 	cfg.Serial = uint32(time.Now().Unix())
 	zone, problems := dns.Build(n.zone, snap, cfg)

@@ -44,6 +44,7 @@ type rawConfig struct {
 		Pods        string   `json:"pods"`
 		Upstreams   []string `json:"upstreams"`
 		ResolvConf  string   `json:"resolvConf"`
+		Corefile    string   `json:"corefile"`
 		CompleteSvc bool     `json:"completeSvc"`
 	} `json:"dns"`
 	LoadBalancer struct {
@@ -74,6 +75,7 @@ type config struct {
 	trustedProxies []netip.Prefix
 	publishService model.Name
 	defaultCert    model.Name
+	corefile       *corefile      // nil without one
 	level          *slog.LevelVar // of the log; nil where none is kept
 	flags          *pflag.FlagSet // the command line's, for /flagz
 	// fromFiles: nobody has defaulted or admitted the objects.
@@ -132,6 +134,11 @@ func (c *config) typedRest() error {
 		return fmt.Errorf("dns.pods: %q is not insecure, verified or disabled", c.raw.DNS.Pods)
 	}
 	var err error
+	if path := c.raw.DNS.Corefile; path != "" && c.roles["dns"] {
+		if c.corefile, err = readCorefile(path, c.raw.Node); err != nil {
+			return err
+		}
+	}
 	if c.publishService, err = objectName("ingress.publishService", c.raw.Ingress.PublishService); err != nil {
 		return err
 	}

@@ -8,8 +8,10 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"fairway/dns"
 	"fairway/kernel"
 	"fairway/kube"
 	"fairway/loop"
@@ -33,6 +35,8 @@ type daemon struct {
 	loop     *loop.Loop
 	ports    *admin.HealthPorts
 	ready    []func() error
+	// what the Corefile asks for in vain, or is wrong with it
+	corefileProblems atomic.Pointer[[]model.Problem]
 	// standing are the node's Problems that hold as long as this process: warnings about
 	// the configuration, what the mode cannot do here.
 	standing []model.Problem
@@ -60,6 +64,7 @@ type daemon struct {
 func newDaemon(ctx context.Context, cfg config) (*daemon, error) {
 	d := &daemon{registry: prometheus.NewRegistry(), started: time.Now()}
 	d.note(warningProblems(cfg.raw.Node, cfg.raw.warnings)...)
+	d.takeWarnings(cfg)
 	cfg, backend, err := d.chooseMode(ctx, cfg)
 	if err != nil {
 		return nil, err
@@ -116,7 +121,7 @@ func (d *daemon) openSource() error {
 	d.from = rest.Host
 	d.cfg.proxy.APIServers = apiServers(rest.Host)
 	d.api = &kube.API{Config: rest, Kinds: kube.Kinds{
-		Namespaces: d.cfg.roles["dns"], Pods: d.cfg.roles["dns"] && d.cfg.raw.DNS.Pods == "verified",
+		Namespaces: d.cfg.roles["dns"], Pods: d.cfg.roles["dns"] && d.cfg.dns().Pods == dns.PodsVerified,
 		Ingresses: d.cfg.roles["ingress"], Pools: d.cfg.roles["lb"],
 	}}
 	return nil

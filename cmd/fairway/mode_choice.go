@@ -80,9 +80,18 @@ func (d *daemon) note(problems ...model.Problem) {
 	}
 }
 
+// known are the Problems with the configuration, which are told before any pass.
+func (d *daemon) known() []model.Problem {
+	out := d.standing
+	if list := d.corefileProblems.Load(); list != nil {
+		out = append(out[:len(out):len(out)], *list...)
+	}
+	return out
+}
+
 // standingProblems are the node's Problems that no pass finds.
 func (d *daemon) standingProblems() []model.Problem {
-	out := d.standing
+	out := d.known()
 	for _, f := range d.ports.Failures() {
 		out = append(out[:len(out):len(out)], model.Problem{Object: model.Ref{Kind: "Service", Name: f.Service, UID: f.UID},
 			Field: "spec.healthCheckNodePort", Reason: "FailedToStartServiceHealthcheck",

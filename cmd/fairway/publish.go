@@ -77,7 +77,7 @@ func (d *daemon) openPublisher() error {
 			slog.Warn("addresses are given out anew", "err", err)
 		}
 		d.out.sink, d.out.leading = d.local, true
-		d.out.sink.Logged(d.standing)
+		d.out.sink.Logged(d.known())
 		return nil
 	}
 	clients, err := newClients(d.api.Config)
@@ -87,7 +87,7 @@ func (d *daemon) openPublisher() error {
 	d.clients = clients
 	p := &kube.Publisher{Services: clients.core, Events: clients.core, Ingresses: clients.net, Node: d.cfg.raw.Node}
 	d.out.sink = p
-	d.out.sink.Logged(d.standing)
+	d.out.sink.Logged(d.known())
 	leader := &kube.Leader{Client: clients.coord, Namespace: d.cfg.raw.LoadBalancer.LeaseNamespace, ID: d.cfg.raw.Node,
 		Changed: func(leading bool) {
 			slog.Info("leadership", "leading", leading)

@@ -96,7 +96,11 @@ func (d *daemon) openDNS() error {
 		Addresses: families(addrs), Forward: d.cfg.forward(), Version: "fairway " + version, Hostname: host,
 		Registerer: d.registry, Log: slog.Default(),
 	})
-	d.loop.Stages = append(d.loop.Stages, &loop.Names{Config: d.cfg.dns(), Set: func(z *dns.Zone) { d.dns.SetZone(z) }})
+	names := &loop.Names{Config: d.cfg.dns(), Set: func(z *dns.Zone) { d.dns.SetZone(z) }}
+	d.loop.Stages = append(d.loop.Stages, names)
+	if d.cfg.corefile != nil {
+		d.jobs = append(d.jobs, func(ctx context.Context) error { d.followCorefile(ctx, names); return nil })
+	}
 	d.ready = append(d.ready, func() error {
 		if !d.dns.Ready() {
 			return errors.New("DNS is not answering yet")

@@ -14,6 +14,14 @@ import (
 )
 
 func (c config) dns() dns.Config {
+	if c.corefile != nil {
+		return c.ofCorefile(c.corefile)
+	}
+	return c.ownDNS()
+}
+
+// ownDNS is what the fields of the dns section say.
+func (c config) ownDNS() dns.Config {
 	d := dns.DefaultConfig()
 	d.Domain, d.TTL, d.NegativeTTL = c.raw.DNS.Domain, uint32(c.raw.DNS.TTL), uint32(c.raw.DNS.NegativeTTL)
 	d.Pods, d.CompleteSvc = dns.PodMode(c.raw.DNS.Pods), c.raw.DNS.CompleteSvc
@@ -22,6 +30,9 @@ func (c config) dns() dns.Config {
 }
 
 func (c config) forward() dns.ForwardConfig {
+	if c.corefile != nil {
+		return c.corefile.forward
+	}
 	ups := c.raw.DNS.Upstreams
 	if len(ups) == 0 {
 		ups = []string{c.raw.DNS.ResolvConf}

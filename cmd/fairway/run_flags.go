@@ -20,7 +20,7 @@ type runFlags struct {
 	config                                                 string
 	roles                                                  []string
 	kubeconfig, server, manifests, node, mode, clusterCIDR string
-	fallback                                               string
+	fallback, corefile                                     string
 	helpConfig, helpKubeProxy, verbose                     bool
 	kubeProxy                                              kubeproxy.Flags
 	kubeProxyNames                                         []string
@@ -39,6 +39,7 @@ func (f *runFlags) flags(c *cobra.Command) {
 	fl.StringVar(&f.node, "node", "", "this node's name (default $NODE_NAME, else the host's name)")
 	fl.StringVar(&f.mode, "proxy-mode", "", modeNames()+" (default nftables; iptables with a KubeProxyConfiguration that names none)")
 	fl.StringVar(&f.fallback, "fallback-mode", "", "the mode to take where the kernel lacks what proxy-mode needs (default: end)")
+	fl.StringVar(&f.corefile, "corefile", "", "a CoreDNS configuration, for the job dns (dns.corefile)")
 	fl.StringVar(&f.clusterCIDR, "cluster-cidr", "", "the pods' ranges, comma separated (default: the Node's pod CIDRs tell local pods)")
 	f.kubeProxyNames = f.kubeProxy.Add(fl)
 	for _, name := range f.kubeProxyNames {
@@ -76,6 +77,7 @@ func (f *runFlags) override(c *cobra.Command, raw *rawConfig) {
 	}
 	set("proxy-mode", &raw.Proxy.Mode, f.mode)
 	set("cluster-cidr", &raw.Proxy.ClusterCIDR, f.clusterCIDR)
+	set("corefile", &raw.DNS.Corefile, f.corefile)
 	if raw.Proxy.DetectLocalMode == "none" && f.clusterCIDR != "" { // none only because a file had no CIDR
 		raw.Proxy.DetectLocalMode = ""
 	}

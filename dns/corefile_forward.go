@@ -80,6 +80,15 @@ func (p *corefileParser) forwardOption(o directive, r *Route) {
 		}
 	case "force_tcp":
 		r.ForceTCP = true
+	case "failover":
+		for _, name := range o.args {
+			code, ok := rcodeNamed(name)
+			if !ok {
+				p.invalid(o, "%q is not a response code, as SERVFAIL", name)
+				continue
+			}
+			r.Failover = append(r.Failover, code)
+		}
 	case "expire", "prefer_udp":
 		// No connection is kept that could expire, and UDP is always tried first.
 	default:
@@ -103,85 +112,4 @@ func (p *corefileParser) duration(o directive, i int, into *time.Duration) {
 		return
 	}
 	*into = v
-}
-
-// readCache reads cache [TTL] [ZONES…] {options}. The cluster domain is never cached,
-// so disabling it there asks for nothing.
-func (p *corefileParser) readCache(d directive) CacheConfig {
-	c := defaultCache(time.Hour)
-	c.Denial.MaxTTL = 30 * time.Minute
-	args := d.args
-	if ttl, ok := seconds(arg(d, 0)); ok {
-		c.Success.MaxTTL, c.Denial.MaxTTL = ttl, ttl
-		args = args[1:]
-	}
-	if len(args) > 0 {
-		p.ignored(directive{name: d.name, args: args, line: d.line}, "zones of a cache are not honoured")
-	}
-	for _, o := range d.block {
-		p.cacheOption(o, &c)
-	}
-	return c
-}
-
-func (p *corefileParser) cacheOption(o directive, c *CacheConfig) {
-	switch o.name {
-	case "success":
-		p.cacheLimits(o, &c.Success)
-	case "denial":
-		p.cacheLimits(o, &c.Denial)
-	case "servfail":
-		v, err := time.ParseDuration(arg(o, 0))
-		if err != nil || v < 0 || v > 5*time.Minute {
-			p.invalid(o, "%q is not a duration of at most 5m", arg(o, 0))
-			return
-		}
-		c.ServFail = v
-	case "disable":
-		p.cacheDisable(o, c)
-	default:
-		p.ignored(o, "this option of cache is not honoured")
-	}
-}
-
-// cacheLimits reads CAPACITY [TTL] [MINTTL].
-func (p *corefileParser) cacheLimits(o directive, l *CacheLimits) {
-	p.number(o, &l.Capacity)
-	for i, into := range []*time.Duration{&l.MaxTTL, &l.MinTTL} {
-		if len(o.args) <= i+1 {
-			return
-		}
-		v, ok := seconds(o.args[i+1])
-		if !ok {
-			p.invalid(o, "%q is not a number of seconds", o.args[i+1])
-			return
-		}
-		*into = v
-	}
-}
-
-func (p *corefileParser) cacheDisable(o directive, c *CacheConfig) {
-	kind := arg(o, 0)
-	if kind != "success" && kind != "denial" {
-		p.invalid(o, "%q is not success or denial", kind)
-		return
-	}
-	if len(o.args) > 1 {
-		for _, zone := range canonicalAll(o.args[1:]) {
-			if zone != canonical(p.cfg.Domain) {
-				p.ignored(directive{name: o.name, args: []string{kind, zone}, line: o.line}, "zones of a cache are not honoured")
-			}
-		}
-		return
-	}
-	if kind == "success" {
-		c.Success.MaxTTL = 0
-	} else {
-		c.Denial.MaxTTL = 0
-	}
-}
-
-func seconds(s string) (time.Duration, bool) {
-	n, err := strconv.ParseUint(s, 10, 31)
-	return time.Duration(n) * time.Second, err == nil
 }

@@ -2,6 +2,7 @@ package dns_test
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -73,6 +74,37 @@ consul.local:53 { # a stub domain
 	}
 }
 
+func TestCacheOptions(t *testing.T) {
+	_, fwd, problems := dns.ParseCorefile(`.:53 {
+    kubernetes cluster.local
+    forward . 10.0.0.1 10.0.0.2 {
+        failover SERVFAIL refused
+    }
+    cache 60 example.com Example.net {
+        prefetch 3 2m 20%
+        serve_stale 30m verify
+        keepttl
+        disable denial example.net cluster.local
+    }
+}`)
+	if len(problems) > 0 {
+		t.Errorf("problems: %s", story.Problems(problems))
+	}
+	r := fwd.Routes[0]
+	if !slices.Equal(r.Failover, []dns.Rcode{dns.ServFail, dns.Refused}) {
+		t.Errorf("failover %v", r.Failover)
+	}
+	c := r.Cache
+	if c.Prefetch != 3 || c.PrefetchGap != 2*time.Minute || c.PrefetchShare != 20 || c.ServeStale != 30*time.Minute || c.StaleAtOnce || !c.KeepTTL {
+		t.Errorf("got %+v", c)
+	}
+	for name, want := range map[string][2]bool{"a.example.com.": {true, true}, "example.net.": {true, false}, "example.org.": {}} {
+		if got := [2]bool{c.Keeps(name, false), c.Keeps(name, true)}; got != want {
+			t.Errorf("%s is kept %v, want %v", name, got, want)
+		}
+	}
+}
+
 func TestCorefileProblems(t *testing.T) {
 	_, _, problems := dns.ParseCorefile(`
 (snip) { errors }
@@ -94,8 +126,8 @@ tls://. { forward . 1.1.1.1 }
         max_concurrent lots
     }
     cache 30 {
-        prefetch 10
-        serve_stale
+        prefetch 10 1m 200%
+        serve_stale 1h sometimes
     }
     autopath @kubernetes
 }
@@ -106,8 +138,8 @@ unclosed {
 		"line 2: (snip): only names of zones", "line 3: tls://.: only plain DNS", "line 4: .:1053: the listening port", "line 5: log: this directive",
 		"line 6: rewrite name foo.example.com", "line 7: hosts: this directive", `line 11: pods: "sometimes"`, `line 12: ttl: "99999"`,
 		"line 10: kubernetes other.local: one cluster domain", "line 13: multicluster clusterset.local", "line 14: kubeconfig /etc/kube.conf",
-		"line 16: forward tls://9.9.9.9", "line 17: tls_servername", `line 18: max_concurrent: "lots"`, "line 21: prefetch 10",
-		"line 22: serve_stale", "line 24: autopath @kubernetes", "line 26: the block is never closed",
+		"line 16: forward tls://9.9.9.9", "line 17: tls_servername", `line 18: max_concurrent: "lots"`, `line 21: prefetch: "200%"`, `line 22: serve_stale: "sometimes"`,
+		"line 24: autopath @kubernetes", "line 26: the block is never closed",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no problem says %q in\n%s", want, got)

@@ -1,6 +1,9 @@
 package dns
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // ForwardConfig is what happens to questions that no zone here decides.
 type ForwardConfig struct {
@@ -28,7 +31,9 @@ type Route struct {
 	// are refused; 0 is no limit.
 	MaxConcurrent int
 	ForceTCP      bool // else UDP first, TCP when an answer is cut
-	Cache         CacheConfig
+	// Failover are response codes after which the next upstream is asked.
+	Failover []Rcode
+	Cache    CacheConfig
 }
 
 // Policy is the order in which upstreams are tried.
@@ -45,6 +50,19 @@ const (
 type CacheConfig struct {
 	Success, Denial CacheLimits
 	ServFail        time.Duration // how long a failure is kept
+	// Zones are the canonical names within which answers are kept; none are all.
+	Zones []string
+	// Prefetch asks anew before an answer ends that was asked for so many times, never
+	// PrefetchGap apart, once less than PrefetchShare percent of its time is left; 0 does
+	// not.
+	Prefetch      int
+	PrefetchGap   time.Duration
+	PrefetchShare int
+	// ServeStale is how long after its end an answer may still be given (RFC 8767), with a
+	// TTL of 0: where no upstream answers, or, with StaleAtOnce, before any is asked.
+	ServeStale  time.Duration
+	StaleAtOnce bool
+	KeepTTL     bool // answers from the cache have the TTL they came with
 }
 
 // CacheLimits bounds one kind of answers.
@@ -52,6 +70,17 @@ type CacheLimits struct {
 	Capacity int // entries
 	MaxTTL   time.Duration
 	MinTTL   time.Duration
+	Except   []string // canonical names within which nothing of this kind is kept
+}
+
+// Keeps tells whether what is said of canonical name may be kept.
+func (c CacheConfig) Keeps(name string, denial bool) bool {
+	limits := c.Success
+	if denial {
+		limits = c.Denial
+	}
+	in := func(zone string) bool { return within(name, zone) }
+	return limits.MaxTTL > 0 && (len(c.Zones) == 0 || slices.ContainsFunc(c.Zones, in)) && !slices.ContainsFunc(limits.Except, in)
 }
 
 // DefaultForwardConfig is what kubeadm sets up: the node's resolvers, at most 1,000

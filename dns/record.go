@@ -92,6 +92,16 @@ const (
 	Refused  Rcode = 5
 )
 
+// rcodeNamed finds a code by its name, in upper or lower case.
+func rcodeNamed(name string) (Rcode, bool) {
+	for code := NoError; code <= Refused; code++ {
+		if strings.EqualFold(code.String(), name) {
+			return code, true
+		}
+	}
+	return 0, false
+}
+
 func (r Rcode) String() string {
 	switch r {
 	case NoError:

@@ -15,49 +15,96 @@ type cache struct {
 	cfg      dns.CacheConfig
 	metrics  *metrics
 	mu       sync.Mutex
-	success  map[ask]entry
-	denial   map[ask]entry
+	success  map[ask]*entry
+	denial   map[ask]*entry
 	disabled bool
 }
 
+// entry is one answer kept. Its counts change under the cache's lock.
 type entry struct {
 	msg     *wire.Msg
+	stored  time.Time
 	expires time.Time
+	hits    int       // in a row, as CacheConfig.PrefetchGap has it
+	last    time.Time // of the hits
+	soon    bool      // asked for anew already
+}
+
+// kept is what the cache knows of a question.
+type kept struct {
+	msg *wire.Msg // nil for nothing
+	// stale: past its end, for where nobody else answers. soon: to be asked for anew.
+	stale, soon bool
 }
 
 func newCache(cfg dns.CacheConfig, m *metrics) *cache {
 	return &cache{
-		cfg: cfg, metrics: m, success: map[ask]entry{}, denial: map[ask]entry{},
+		cfg: cfg, metrics: m, success: map[ask]*entry{}, denial: map[ask]*entry{},
 		disabled: cfg.Success.MaxTTL <= 0 && cfg.Denial.MaxTTL <= 0,
 	}
 }
 
-// get returns a copy with the time left as TTL, nil when nothing is kept.
-func (c *cache) get(k ask, now time.Time) *wire.Msg {
+// get returns a copy with the time left as TTL.
+func (c *cache) get(k ask, now time.Time) kept {
 	if c.disabled {
-		return nil
+		return kept{}
 	}
 	c.mu.Lock()
-	e, ok := c.success[k]
-	kind := "success"
-	if !ok || !now.Before(e.expires) {
-		e, ok = c.denial[k]
-		kind = "denial"
+	e, kind := c.success[k], "success"
+	if d := c.denial[k]; d != nil && (e == nil || d.stored.After(e.stored)) {
+		e, kind = d, "denial"
 	}
-	c.mu.Unlock()
-	if !ok || !now.Before(e.expires) {
+	if e == nil || !now.Before(e.expires.Add(c.staleTime(e))) {
+		c.mu.Unlock()
 		c.metrics.cacheMiss.Inc()
-		return nil
+		return kept{}
 	}
-	c.metrics.cacheHits.WithLabelValues(kind).Inc()
-	return aged(e.msg, e.expires.Sub(now))
+	out := kept{stale: !now.Before(e.expires), soon: c.popular(e, now)}
+	msg, expires, stored := e.msg, e.expires, e.stored
+	c.mu.Unlock()
+	left := expires.Sub(now)
+	switch {
+	case out.stale:
+		left = 0
+	case c.cfg.KeepTTL:
+		left = expires.Sub(stored)
+	}
+	if !out.stale {
+		c.metrics.cacheHits.WithLabelValues(kind).Inc()
+	}
+	out.msg = aged(msg, left)
+	return out
+}
+
+// staleTime is how long e may be given past its end: failures never are.
+func (c *cache) staleTime(e *entry) time.Duration {
+	if e.msg.Rcode == wire.RcodeServerFailure {
+		return 0
+	}
+	return c.cfg.ServeStale
+}
+
+// popular counts a hit and tells whether the answer is to be asked for anew. The caller
+// holds mu.
+func (c *cache) popular(e *entry, now time.Time) bool {
+	if c.cfg.Prefetch <= 0 || e.soon || !now.Before(e.expires) {
+		return false
+	}
+	if now.Sub(e.last) > c.cfg.PrefetchGap {
+		e.hits = 0
+	}
+	e.hits++
+	e.last = now
+	share := e.expires.Sub(e.stored) * time.Duration(c.cfg.PrefetchShare) / 100
+	e.soon = e.hits >= c.cfg.Prefetch && e.expires.Sub(now) <= share
+	return e.soon
 }
 
 // put keeps m as long as its records and the limits allow, and returns m as clients
 // should see it.
 func (c *cache) put(k ask, m *wire.Msg, now time.Time) *wire.Msg {
 	ttl, denial := c.lifetime(m)
-	if ttl <= 0 {
+	if ttl <= 0 || !c.cfg.Keeps(k.name, denial) {
 		return m
 	}
 	into, limits, kind := c.success, c.cfg.Success, "success"
@@ -66,17 +113,29 @@ func (c *cache) put(k ask, m *wire.Msg, now time.Time) *wire.Msg {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	e := &entry{msg: m, stored: now, expires: now.Add(ttl)}
+	if old := into[k]; old != nil {
+		e.hits, e.last = old.hits, old.last
+	}
 	for old := range into { // in random order: a full cache loses any of its entries
 		if len(into) < limits.Capacity {
 			break
 		}
 		delete(into, old)
+		c.metrics.cacheEvictions.WithLabelValues(kind).Inc()
 	}
-	if limits.Capacity > 0 {
-		into[k] = entry{m, now.Add(ttl)}
+	if limits.Capacity > 0 && (m.Rcode != wire.RcodeServerFailure || c.better(k, now)) {
+		into[k] = e
 	}
 	c.metrics.cacheEntries.WithLabelValues(kind).Set(float64(len(into)))
 	return aged(m, ttl)
+}
+
+// better tells whether a failure is worth keeping: not while there is something older to
+// give in its place.
+func (c *cache) better(k ask, now time.Time) bool {
+	old := c.success[k]
+	return old == nil || !now.Before(old.expires.Add(c.cfg.ServeStale))
 }
 
 // lifetime is how long m may be kept (RFC 2308), 0 for not at all, and whether it is a

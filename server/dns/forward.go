@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/netip"
+	"os"
 	"reflect"
 	"slices"
 	"strconv"
@@ -214,20 +215,29 @@ func (f *forwarder) ask(ctx context.Context, a ask) (*wire.Msg, error) {
 	if r == nil {
 		return nil, errNoRoute
 	}
-	if m := r.cache.get(a.key(), time.Now()); m != nil {
-		return m, nil
+	k := r.cache.get(a.key(), time.Now())
+	switch {
+	case k.msg == nil:
+	case k.soon:
+		f.metrics.prefetched.Inc()
+		f.start(r, a)
+		return k.msg, nil
+	case k.stale && r.Cache.StaleAtOnce:
+		f.metrics.servedStale.Inc()
+		f.start(r, a)
+		return k.msg, nil
+	case !k.stale:
+		return k.msg, nil
 	}
-	k := a.key()
-	flight := fmt.Sprint(k.name, " ", k.qtype, strconv.FormatBool(k.rd), k.do, k.cd)
-	ch := f.flight.DoChan(flight, func() (m any, err error) {
-		defer func() { // on a goroutine of its own, where a panic would end the process
-			if p := recover(); p != nil {
-				m, err = nil, fmt.Errorf("panic: %v", p)
-				f.log.Error("dns: an upstream's reply could not be read; please report this", "question", a.name, "panic", p)
-			}
-		}()
-		return f.fetch(r, a)
-	})
+	m, err := wait(ctx, f.start(r, a))
+	if k.msg != nil && (err != nil || m.Rcode == wire.RcodeServerFailure) {
+		f.metrics.servedStale.Inc()
+		return k.msg, nil
+	}
+	return m, err
+}
+
+func wait(ctx context.Context, ch <-chan singleflight.Result) (*wire.Msg, error) {
 	select {
 	case res := <-ch:
 		if res.Err != nil {
@@ -237,6 +247,21 @@ func (f *forwarder) ask(ctx context.Context, a ask) (*wire.Msg, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// start asks upstream unless the same question is on its way already.
+func (f *forwarder) start(r *route, a ask) <-chan singleflight.Result {
+	k := a.key()
+	flight := fmt.Sprint(k.name, " ", k.qtype, strconv.FormatBool(k.rd), k.do, k.cd)
+	return f.flight.DoChan(flight, func() (m any, err error) {
+		defer func() { // on a goroutine of its own, where a panic would end the process
+			if p := recover(); p != nil {
+				m, err = nil, fmt.Errorf("panic: %v", p)
+				f.log.Error("dns: an upstream's reply could not be read; please report this", "question", a.name, "panic", p)
+			}
+		}()
+		return f.fetch(r, a)
+	})
 }
 
 func (f *forwarder) fetch(r *route, a ask) (*wire.Msg, error) {
@@ -263,18 +288,31 @@ func (f *forwarder) resolve(ctx context.Context, r *route, a ask) (*wire.Msg, er
 		return nil, errNoUpstream
 	}
 	var last error
-	for range 2 {
+	var failed *wire.Msg // an answer the route would rather have from another
+	for round := range 2 {
 		for _, u := range order {
-			m, err := f.exchange(ctx, u, a, r.ForceTCP)
+			patience := f.patience(u, round > 0 || len(order) == 1)
+			m, err := f.exchange(ctx, u, a, r.ForceTCP, patience)
 			if err == nil {
 				u.fails.Store(0)
+				if failed = m; slices.Contains(r.Failover, dns.Rcode(m.Rcode)) {
+					continue
+				}
 				return m, nil
 			}
 			last = fmt.Errorf("upstream %s: %w", u.addr, err)
 			if ctx.Err() != nil {
 				return nil, last
 			}
-			f.fail(u, r.MaxFails)
+			if patience < f.timeout && errors.Is(err, os.ErrDeadlineExceeded) {
+				u.most.Store(int32(r.MaxFails))
+				f.suspect(u) // it may only be slow: its probes tell
+			} else {
+				f.fail(u, r.MaxFails)
+			}
+		}
+		if failed != nil {
+			return failed, nil
 		}
 	}
 	return nil, last
@@ -282,9 +320,20 @@ func (f *forwarder) resolve(ctx context.Context, r *route, a ask) (*wire.Msg, er
 
 // fail counts a failure; the first starts probing until the upstream answers again.
 func (f *forwarder) fail(u *upstream, most int) {
-	if n := u.fails.Add(1); most > 0 && int(n) >= most && u.down.CompareAndSwap(false, true) {
+	u.most.Store(int32(most))
+	f.count(u)
+	f.suspect(u)
+}
+
+func (f *forwarder) count(u *upstream) {
+	most := u.most.Load()
+	if n := u.fails.Add(1); most > 0 && n >= most && u.down.CompareAndSwap(false, true) {
 		f.log.Warn("dns: upstream is down", "upstream", u.addr, "failures", n)
 	}
+}
+
+// suspect has u probed.
+func (f *forwarder) suspect(u *upstream) {
 	if u.probing.CompareAndSwap(false, true) {
 		select {
 		case f.failed <- u:

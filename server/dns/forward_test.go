@@ -328,6 +328,7 @@ func TestSharedQuestion(t *testing.T) {
 func TestCache(t *testing.T) {
 	c := newCache(dns.CacheConfig{Success: dns.CacheLimits{Capacity: 2, MaxTTL: time.Minute, MinTTL: 5 * time.Second}, ServFail: 5 * time.Second}, newMetrics(nil, nil))
 	now := time.Unix(1000, 0)
+	got := func(k ask, at time.Time) *wire.Msg { return c.get(k, at).msg }
 	msg := func(ttl uint32) *wire.Msg {
 		m := new(wire.Msg)
 		m.SetQuestion("a.test.", wire.TypeA)
@@ -336,14 +337,14 @@ func TestCache(t *testing.T) {
 	}
 	k := ask{name: "a.test.", qtype: wire.TypeA}
 	c.put(k, msg(40), now)
-	if m := c.get(k, now.Add(10*time.Second)); m == nil || m.Answer[0].Header().Ttl != 30 {
+	if m := got(k, now.Add(10*time.Second)); m == nil || m.Answer[0].Header().Ttl != 30 {
 		t.Errorf("after 10 s of 40: %v", m)
 	}
-	if m := c.get(k, now.Add(40*time.Second)); m != nil {
+	if m := got(k, now.Add(40*time.Second)); m != nil {
 		t.Errorf("after 40 s of 40: %v", m)
 	}
 	c.put(k, msg(0), now.Add(time.Hour))
-	if m := c.get(k, now.Add(time.Hour)); m != nil {
+	if m := got(k, now.Add(time.Hour)); m != nil {
 		t.Errorf("TTL 0 is kept: %v", m)
 	}
 	for i := range 10 {

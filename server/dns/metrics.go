@@ -24,16 +24,19 @@ type metrics struct {
 	all    []*counts
 	unused []*counts // of sockets that are closed; their numbers still count
 
-	rejected     prometheus.Counter
-	noHealthy    prometheus.Counter
-	upRequests   *prometheus.CounterVec
-	upResponses  *prometheus.CounterVec
-	upDuration   *prometheus.HistogramVec
-	upProbes     *prometheus.CounterVec
-	upLooping    *prometheus.GaugeVec
-	cacheHits    *prometheus.CounterVec
-	cacheMiss    prometheus.Counter
-	cacheEntries *prometheus.GaugeVec
+	rejected    prometheus.Counter
+	noHealthy   prometheus.Counter
+	upRequests  *prometheus.CounterVec
+	upResponses *prometheus.CounterVec
+	upDuration  *prometheus.HistogramVec
+	upProbes    *prometheus.CounterVec
+	upLooping   *prometheus.GaugeVec
+	cacheHits   *prometheus.CounterVec
+	cacheMiss   prometheus.Counter
+
+	cacheEvictions          *prometheus.CounterVec
+	prefetched, servedStale prometheus.Counter
+	cacheEntries            *prometheus.GaugeVec
 
 	requestsDesc, responsesDesc, doDesc, malformedDesc, droppedDesc, limitedDesc *prometheus.Desc
 	durationDesc, requestSizeDesc, responseSizeDesc                              *prometheus.Desc
@@ -122,7 +125,7 @@ func newMetrics(reg prometheus.Registerer, addrs []netip.AddrPort) *metrics {
 	m.cacheMetrics()
 	if reg != nil {
 		reg.MustRegister(m, m.rejected, m.noHealthy, m.upRequests, m.upResponses,
-			m.upDuration, m.upProbes, m.upLooping, m.cacheHits, m.cacheMiss, m.cacheEntries)
+			m.upDuration, m.upProbes, m.upLooping, m.cacheHits, m.cacheMiss, m.cacheEntries, m.cacheEvictions, m.prefetched, m.servedStale)
 	}
 	return m
 }
@@ -150,6 +153,12 @@ func (m *metrics) cacheMetrics() {
 		Help: "Upstream answers found in the cache.", ConstLabels: fixed}, []string{"type"})
 	m.cacheMiss = prometheus.NewCounter(prometheus.CounterOpts{Name: "coredns_cache_misses_total",
 		Help: "Upstream answers not found in the cache.", ConstLabels: fixed})
+	m.cacheEvictions = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "coredns_cache_evictions_total",
+		Help: "Upstream answers dropped from a full cache.", ConstLabels: fixed}, []string{"type"})
+	m.prefetched = prometheus.NewCounter(prometheus.CounterOpts{Name: "coredns_cache_prefetch_total",
+		Help: "Upstream answers asked for again before their end.", ConstLabels: fixed})
+	m.servedStale = prometheus.NewCounter(prometheus.CounterOpts{Name: "coredns_cache_served_stale_total",
+		Help: "Upstream answers given after their end.", ConstLabels: fixed})
 	m.cacheEntries = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "coredns_cache_entries",
 		Help: "Upstream answers kept.", ConstLabels: fixed}, []string{"type"})
 }

@@ -18,32 +18,64 @@ type upstream struct {
 	probe    string        // the name whose query, coming in here, shows a loop
 
 	fails     atomic.Int32
+	most      atomic.Int32 // failures that mark it down; 0 for never
 	down      atomic.Bool
 	probing   atomic.Bool
 	looping   atomic.Bool
 	unchecked atomic.Bool // not yet probed for a loop
 	plain     atomic.Bool // does not understand EDNS
 	dropped   atomic.Bool // no route uses it any more
+	// rtt is how long its answers take, smoothed, in nanoseconds; 0 until the first.
+	rtt atomic.Int64
+}
+
+// leastPatience is the shortest time an upstream is given while there are others.
+const leastPatience = 200 * time.Millisecond
+
+// patience is how long u is waited for: all the time there is when it is the last hope,
+// else some times what its answers take, so that a dead one costs its clients little.
+func (f *forwarder) patience(u *upstream, last bool) time.Duration {
+	rtt := time.Duration(u.rtt.Load())
+	if last || rtt == 0 {
+		return f.timeout
+	}
+	return min(max(4*rtt, leastPatience), f.timeout)
+}
+
+// took notes how long an answer took, or that none came in time.
+func (u *upstream) took(d time.Duration, answered bool) {
+	old := time.Duration(u.rtt.Load())
+	switch {
+	case !answered && old == 0:
+		return
+	case !answered:
+		d = 2 * old
+	case old > 0:
+		d = (7*old + d) / 8
+	}
+	u.rtt.Store(int64(max(d, time.Microsecond)))
 }
 
 // exchange asks once: over UDP, then over TCP when the answer was cut.
-func (f *forwarder) exchange(ctx context.Context, u *upstream, a ask, tcp bool) (*wire.Msg, error) {
-	m, err := f.roundTrip(ctx, u, a, tcp)
+func (f *forwarder) exchange(ctx context.Context, u *upstream, a ask, tcp bool, patience time.Duration) (*wire.Msg, error) {
+	start := time.Now()
+	m, err := f.roundTrip(ctx, u, a, tcp, patience)
+	u.took(time.Since(start), err == nil)
 	if err == nil && !u.plain.Load() && (m.Rcode == wire.RcodeFormatError || m.Rcode == wire.RcodeNotImplemented) {
 		u.plain.Store(true) // RFC 6891 section 7
-		m, err = f.roundTrip(ctx, u, a, tcp)
+		m, err = f.roundTrip(ctx, u, a, tcp, patience)
 	}
 	if err != nil || !m.Truncated || tcp {
 		return m, err
 	}
-	if whole, err := f.roundTrip(ctx, u, a, true); err == nil {
+	if whole, err := f.roundTrip(ctx, u, a, true, f.timeout); err == nil {
 		return whole, nil
 	}
 	return m, nil // the client sees TC and may try by itself
 }
 
-func (f *forwarder) roundTrip(ctx context.Context, u *upstream, a ask, tcp bool) (*wire.Msg, error) {
-	ctx, cancel := context.WithTimeout(ctx, f.timeout)
+func (f *forwarder) roundTrip(ctx context.Context, u *upstream, a ask, tcp bool, patience time.Duration) (*wire.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	q := new(wire.Msg)
 	q.SetQuestion(a.name, a.qtype)
@@ -51,7 +83,7 @@ func (f *forwarder) roundTrip(ctx context.Context, u *upstream, a ask, tcp bool)
 	if !u.plain.Load() {
 		q.SetEdns0(ownSize, a.do)
 	}
-	c := wire.Client{Net: "udp", Timeout: f.timeout}
+	c := wire.Client{Net: "udp", Timeout: patience}
 	if tcp {
 		c.Net = "tcp"
 	}
@@ -105,7 +137,7 @@ func (f *forwarder) recover(ctx context.Context, u *upstream) {
 	tick := time.NewTicker(u.interval)
 	defer tick.Stop()
 	for !u.dropped.Load() {
-		if _, err := f.roundTrip(ctx, u, ask{name: ".", qtype: wire.TypeNS}, false); err == nil {
+		if _, err := f.roundTrip(ctx, u, ask{name: ".", qtype: wire.TypeNS}, false, f.timeout); err == nil {
 			u.fails.Store(0)
 			if u.down.Swap(false) {
 				f.log.Info("dns: upstream answers again", "upstream", u.addr)
@@ -113,6 +145,7 @@ func (f *forwarder) recover(ctx context.Context, u *upstream) {
 			return
 		}
 		f.metrics.probeFailed(u.addr)
+		f.count(u)
 		select {
 		case <-ctx.Done():
 			return
@@ -140,7 +173,7 @@ func (f *forwarder) checkLoop(ctx context.Context, u *upstream) {
 		return
 	}
 	was := u.looping.Swap(false)
-	_, err := f.roundTrip(ctx, u, ask{name: u.probe, qtype: wire.TypeHINFO, rd: true}, false)
+	_, err := f.roundTrip(ctx, u, ask{name: u.probe, qtype: wire.TypeHINFO, rd: true}, false, f.timeout)
 	switch {
 	case u.looping.Load():
 	case err != nil: // no answer shows nothing

@@ -1,0 +1,154 @@
+package dnsserver
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"fairway/dns"
+
+	wire "github.com/miekg/dns"
+)
+
+// moody answers A with a TTL of one second, until it is told to answer otherwise.
+func moody(t *testing.T, asked *atomic.Int64, mood *atomic.Int64) wire.HandlerFunc {
+	return func(w wire.ResponseWriter, r *wire.Msg) {
+		if r.Question[0].Qtype != wire.TypeA {
+			_ = w.WriteMsg(new(wire.Msg).SetRcode(r, wire.RcodeNameError))
+			return
+		}
+		asked.Add(1)
+		m := new(wire.Msg).SetReply(r)
+		switch mood.Load() {
+		case silent:
+			return
+		case slow:
+			time.Sleep(400 * time.Millisecond)
+		case failing:
+			m.Rcode = wire.RcodeServerFailure
+			_ = w.WriteMsg(m)
+			return
+		}
+		m.Answer = rr(t, "www.example.com. 1 IN A 192.0.2.80")
+		_ = w.WriteMsg(m)
+	}
+}
+
+const (
+	silent = iota + 1
+	slow
+	failing
+)
+
+func shortCache(c dns.CacheConfig) dns.CacheConfig {
+	limits := dns.CacheLimits{Capacity: 100, MaxTTL: time.Minute}
+	c.Success, c.Denial, c.ServFail = limits, limits, time.Second
+	return c
+}
+
+func ttlOf(t *testing.T, m *wire.Msg) int {
+	t.Helper()
+	if m.Rcode != wire.RcodeSuccess || len(m.Answer) != 1 {
+		t.Fatalf("got %v", m)
+	}
+	return int(m.Answer[0].Header().Ttl)
+}
+
+// TestServeStale: past its end an answer is given, with TTL 0, where the upstream fails or
+// says nothing; not where it answers.
+func TestServeStale(t *testing.T) {
+	for _, what := range []int64{failing, silent} {
+		var asked, mood atomic.Int64
+		cfg := forwardTo(upstreamServer(t, moody(t, &asked, &mood)))
+		cfg.Routes[0].Cache = shortCache(dns.CacheConfig{ServeStale: time.Hour})
+		_, addr := serve(t, buildZone(t, objects), Config{Forward: cfg, UpstreamTimeout: 300 * time.Millisecond})
+		q := query{name: "www.example.com.", qtype: wire.TypeA}
+		ttlOf(t, exchange(t, addr, q))
+		mood.Store(what)
+		time.Sleep(1100 * time.Millisecond)
+		for range 2 { // the failure must not take its place
+			if ttl := ttlOf(t, exchange(t, addr, q)); ttl != 0 {
+				t.Errorf("a stale answer has TTL %d", ttl)
+			}
+		}
+		mood.Store(0)
+		time.Sleep(1100 * time.Millisecond)
+		if ttl := ttlOf(t, exchange(t, addr, q)); ttl != 1 {
+			t.Errorf("TTL %d of an upstream that answers again", ttl)
+		}
+	}
+}
+
+// TestStaleAtOnce: the client has the old answer before the upstream says a word, and the
+// next one the new.
+func TestStaleAtOnce(t *testing.T) {
+	var asked, mood atomic.Int64
+	cfg := forwardTo(upstreamServer(t, moody(t, &asked, &mood)))
+	cfg.Routes[0].Cache = shortCache(dns.CacheConfig{ServeStale: time.Hour, StaleAtOnce: true})
+	_, addr := serve(t, buildZone(t, objects), Config{Forward: cfg})
+	q := query{name: "www.example.com.", qtype: wire.TypeA}
+	exchange(t, addr, q)
+	mood.Store(slow)
+	time.Sleep(1100 * time.Millisecond)
+	if ttl := ttlOf(t, exchange(t, addr, q)); ttl != 0 {
+		t.Errorf("TTL %d", ttl)
+	}
+	time.Sleep(600 * time.Millisecond)
+	if ttl := ttlOf(t, exchange(t, addr, q)); ttl != 1 || asked.Load() != 2 {
+		t.Errorf("TTL %d after %d questions", ttl, asked.Load())
+	}
+}
+
+// TestPrefetch: an answer asked for often is asked for again before it ends, once.
+func TestPrefetch(t *testing.T) {
+	c := newCache(shortCache(dns.CacheConfig{Prefetch: 3, PrefetchGap: time.Minute, PrefetchShare: 10}), newMetrics(nil, nil))
+	m := new(wire.Msg)
+	m.SetQuestion("a.test.", wire.TypeA)
+	m.Answer = rr(t, "a.test. 60 IN A 192.0.2.1")
+	k, now := ask{name: "a.test.", qtype: wire.TypeA}, time.Unix(1000, 0)
+	c.put(k, m, now)
+	at := func(seconds int) bool { return c.get(k, now.Add(time.Duration(seconds)*time.Second)).soon }
+	for _, step := range []struct {
+		second int
+		soon   bool
+	}{{10, false}, {20, false}, {30, false}, {53, false}, {55, true}, {56, false}} {
+		if got := at(step.second); got != step.soon {
+			t.Errorf("second %d: %v", step.second, got)
+		}
+	}
+}
+
+// TestFailoverCodes: a response code of the list is not the last word while there are others.
+func TestFailoverCodes(t *testing.T) {
+	var asked, mood, other, fine atomic.Int64
+	mood.Store(failing)
+	cfg := forwardTo(upstreamServer(t, moody(t, &asked, &mood)), upstreamServer(t, moody(t, &other, &fine)))
+	cfg.Routes[0].Cache = dns.CacheConfig{}
+	cfg.Routes[0].Failover = []dns.Rcode{dns.ServFail}
+	_, addr := serve(t, buildZone(t, objects), Config{Forward: cfg})
+	q := query{name: "www.example.com.", qtype: wire.TypeA}
+	ttlOf(t, exchange(t, addr, q))
+	fine.Store(failing)
+	if m := exchange(t, addr, q); m.Rcode != wire.RcodeServerFailure || asked.Load() != 2 || other.Load() != 2 {
+		t.Errorf("got %v after %d and %d questions", m, asked.Load(), other.Load())
+	}
+}
+
+// TestPatience: once an upstream's time is known it is not waited for much longer than
+// that while there is another, and being slow alone does not mark it down.
+func TestPatience(t *testing.T) {
+	var asked, mood, other, fine atomic.Int64
+	cfg := forwardTo(upstreamServer(t, moody(t, &asked, &mood)), upstreamServer(t, moody(t, &other, &fine)))
+	cfg.Routes[0].Cache = dns.CacheConfig{}
+	s, addr := serve(t, buildZone(t, objects), Config{Forward: cfg, UpstreamTimeout: 3 * time.Second})
+	q := query{name: "www.example.com.", qtype: wire.TypeA}
+	exchange(t, addr, q)
+	mood.Store(slow)
+	for range 3 {
+		ttlOf(t, exchange(t, addr, q))
+	}
+	first := (*s.forward.routes.Load())[0].upstreams[0]
+	if asked.Load() != 4 || other.Load() == 0 || first.down.Load() {
+		t.Errorf("asked %d and %d times, down %v", asked.Load(), other.Load(), first.down.Load())
+	}
+}

@@ -1,6 +1,7 @@
 package dns
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -77,8 +78,12 @@ func (p *corefileParser) server(b serverBlock) {
 			p.readHealth(d)
 		case "transfer":
 			p.readTransfer(d)
-		case "errors", "loop", "loadbalance", "reload", "ready", "prometheus":
-			// What they ask for is done anyway, at addresses given elsewhere.
+		case "ready":
+			p.forward.Ready = cmp.Or(arg(d, 0), ":8181")
+		case "prometheus":
+			p.forward.Metrics = cmp.Or(arg(d, 0), "localhost:9153")
+		case "errors", "loop", "loadbalance", "reload":
+			// What they ask for is done anyway.
 		default:
 			p.ignored(d, "this directive is not honoured")
 		}
@@ -204,6 +209,7 @@ func arg(d directive, i int) string {
 }
 
 func (p *corefileParser) readHealth(d directive) {
+	p.forward.Health = cmp.Or(arg(d, 0), ":8080")
 	for _, o := range d.block {
 		if o.name != "lameduck" {
 			p.ignored(o, "this option of health is not honoured")

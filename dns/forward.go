@@ -12,6 +12,9 @@ type ForwardConfig struct {
 	Routes []Route
 	// Lameduck is how long the server goes on answering after it was told to stop.
 	Lameduck time.Duration
+	// Health, Ready and Metrics are the addresses, HOST:PORT, of CoreDNS's health, ready
+	// and prometheus; empty ones are not served.
+	Health, Ready, Metrics string
 }
 
 // Route sends the names in Zone to Upstreams.
@@ -89,7 +92,7 @@ func DefaultForwardConfig() ForwardConfig {
 	r := newRoute(".", "/etc/resolv.conf")
 	r.MaxConcurrent = 1000
 	r.Cache = defaultCache(30 * time.Second)
-	return ForwardConfig{Routes: []Route{r}, Lameduck: 5 * time.Second}
+	return ForwardConfig{Routes: []Route{r}, Lameduck: 5 * time.Second, Health: ":8080", Ready: ":8181", Metrics: ":9153"}
 }
 
 func newRoute(zone string, upstreams ...string) Route {

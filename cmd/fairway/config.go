@@ -45,6 +45,18 @@ type rawConfig struct {
 		Upstreams   []string `json:"upstreams"`
 		ResolvConf  string   `json:"resolvConf"`
 		Corefile    string   `json:"corefile"`
+
+		MaxConcurrent     int `json:"maxConcurrent"`
+		CacheTTL          int `json:"cacheTTL"`
+		ServeStale        int `json:"serveStale"`
+		LargePerSecond    int `json:"largePerSecond"`
+		QueriesPerSecond  int `json:"queriesPerSecond"`
+		MaxTCPConnections int `json:"maxTCPConnections"`
+		Sockets           int `json:"sockets"`
+
+		HealthAddress  string `json:"healthAddress"`
+		ReadyAddress   string `json:"readyAddress"`
+		MetricsAddress string `json:"metricsAddress"`
 		CompleteSvc bool     `json:"completeSvc"`
 	} `json:"dns"`
 	LoadBalancer struct {

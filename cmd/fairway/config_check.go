@@ -40,6 +40,27 @@ func (r rawConfig) checkDNS() error {
 			return fmt.Errorf("%s: %d is not from 0 to %d seconds", field, seconds, longestTTL)
 		}
 	}
+	for field, n := range map[string]int{"dns.maxConcurrent": r.DNS.MaxConcurrent, "dns.cacheTTL": r.DNS.CacheTTL, "dns.serveStale": r.DNS.ServeStale,
+		"dns.queriesPerSecond": r.DNS.QueriesPerSecond, "dns.largePerSecond": r.DNS.LargePerSecond + 1,
+		"dns.maxTCPConnections": r.DNS.MaxTCPConnections - 1, "dns.sockets": r.DNS.Sockets - 1} {
+		if n < 0 || n > longestTTL {
+			return fmt.Errorf("%s: out of range (fairway run --help-config says what it may be)", field)
+		}
+	}
+	if n := r.DNS.Sockets; n > 64 {
+		return fmt.Errorf("dns.sockets: %d is more than 64", n)
+	}
+	if r.DNS.LargePerSecond == 0 {
+		return errors.New("dns.largePerSecond: 0 would answer nobody at length; want a number, or -1 for no limit")
+	}
+	for field, addr := range map[string]string{"dns.healthAddress": r.DNS.HealthAddress, "dns.readyAddress": r.DNS.ReadyAddress, "dns.metricsAddress": r.DNS.MetricsAddress} {
+		if addr == "" {
+			continue
+		}
+		if _, err := listen(field, []string{addr}); err != nil {
+			return err
+		}
+	}
 	for _, u := range r.DNS.Upstreams {
 		if _, err := dns.ParseUpstream(u); err != nil && !strings.HasPrefix(u, "/") {
 			return fmt.Errorf("dns.upstreams: %q is not ADDRESS, ADDRESS:PORT or the path of a resolv.conf", u)

@@ -58,6 +58,7 @@ type daemon struct {
 	readProblems []model.Problem
 	own          []*corev1.Node // this machine, where the files have no Node
 	ownAddrs     []netip.Addr
+	dnsPorts     map[string]model.Problem
 }
 
 // newDaemon builds everything and opens nothing that cannot be left as it is.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 
 	"fairway/kernel"
 	"fairway/kube"
@@ -91,7 +92,7 @@ func (d *daemon) known() []model.Problem {
 
 // standingProblems are the node's Problems that no pass finds.
 func (d *daemon) standingProblems() []model.Problem {
-	out := d.known()
+	out := slices.Concat(d.known(), d.dnsPortProblems())
 	for _, f := range d.ports.Failures() {
 		out = append(out[:len(out):len(out)], model.Problem{Object: model.Ref{Kind: "Service", Name: f.Service, UID: f.UID},
 			Field: "spec.healthCheckNodePort", Reason: "FailedToStartServiceHealthcheck",

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -94,8 +95,10 @@ func (d *daemon) openDNS() error {
 	host, _ := os.Hostname()
 	d.dns = dnsserver.New(dnsserver.Config{
 		Addresses: families(addrs), Forward: d.cfg.forward(), Version: "fairway " + version, Hostname: host,
-		Registerer: d.registry, Log: slog.Default(),
+		Registerer: d.registry, Log: slog.Default(), Sockets: d.cfg.raw.DNS.Sockets, MaxTCP: d.cfg.raw.DNS.MaxTCPConnections,
+		LargePerSecond: cmp.Or(d.cfg.raw.DNS.LargePerSecond, -1), QueriesPerSecond: d.cfg.raw.DNS.QueriesPerSecond,
 	})
+	d.openDNSPorts()
 	names := &loop.Names{Config: d.cfg.dns(), Set: func(z *dns.Zone) { d.dns.SetZone(z) }}
 	d.loop.Stages = append(d.loop.Stages, names)
 	if d.cfg.corefile != nil {

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"time"
 
 	"fairway/dns"
 	"fairway/ingress"
@@ -38,7 +39,13 @@ func (c config) forward() dns.ForwardConfig {
 		ups = []string{c.raw.DNS.ResolvConf}
 	}
 	f := dns.DefaultForwardConfig()
-	f.Routes[0].Upstreams = ups
+	r := &f.Routes[0]
+	r.Upstreams, r.MaxConcurrent = ups, c.raw.DNS.MaxConcurrent
+	f.Health, f.Ready, f.Metrics = c.raw.DNS.HealthAddress, c.raw.DNS.ReadyAddress, c.raw.DNS.MetricsAddress
+	ttl := time.Duration(c.raw.DNS.CacheTTL) * time.Second
+	r.Cache.Success.MaxTTL, r.Cache.Denial.MaxTTL = ttl, ttl
+	r.Cache.ServeStale = time.Duration(c.raw.DNS.ServeStale) * time.Second
+	r.Cache.Prefetch, r.Cache.PrefetchGap, r.Cache.PrefetchShare = 10, time.Minute, 10
 	return f
 }
 

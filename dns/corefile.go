@@ -74,6 +74,8 @@ func (p *corefileParser) server(b serverBlock) {
 			routes = append(routes, p.readForward(d, zones)...)
 		case "cache":
 			cache = p.readCache(d)
+		case "hosts":
+			p.readHosts(d, zones)
 		case "health":
 			p.readHealth(d)
 		case "transfer":

@@ -1,6 +1,7 @@
 package dns_test
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -74,6 +75,63 @@ consul.local:53 { # a stub domain
 	}
 }
 
+func TestHostsFile(t *testing.T) {
+	_, fwd, problems := dns.ParseCorefile(`.:53 {
+    kubernetes cluster.local
+    hosts /nowhere example.org {
+        192.0.2.1 Example.org www.example.org # two names
+        2001:db8::1 example.org
+        192.0.2.9 web.default.svc.cluster.local
+        ttl 60
+        reload 5s
+        fallthrough sub.example.org
+    }
+}`)
+	if got := story.Problems(problems); !strings.Contains(got, "line 6: 192.0.2.9 web.default") || len(problems) != 1 {
+		t.Errorf("problems: %s", got)
+	}
+	h := dns.NewHosts(fwd.Hosts[0], "192.0.2.2\tother.example.org\n::ffff:192.0.2.3 other.example.org\nnonsense example.org\n192.0.2.4 ."+strings.Repeat("a", 64)+"\n")
+	for q, want := range map[dns.Question]string{
+		{Name: "WWW.example.org", Type: dns.TypeA}:           "NOERROR [WWW.example.org 60 IN A 192.0.2.1]",
+		{Name: "example.org.", Type: dns.TypeAAAA}:           "NOERROR [example.org. 60 IN AAAA 2001:db8::1]",
+		{Name: "www.example.org.", Type: dns.TypeAAAA}:       "NOERROR []",
+		{Name: "other.example.org.", Type: dns.TypeA}:        "NOERROR [other.example.org. 60 IN A 192.0.2.2 other.example.org. 60 IN A 192.0.2.3]",
+		{Name: "none.example.org.", Type: dns.TypeA}:         "SERVFAIL []",
+		{Name: "none.sub.example.org.", Type: dns.TypeA}:     "not ours",
+		{Name: "example.com.", Type: dns.TypeA}:              "not ours",
+		{Name: "1.2.0.192.in-addr.arpa.", Type: dns.TypePTR}: "not ours",
+	} {
+		r := h.Answer(q)
+		got := fmt.Sprint(r.Rcode, " ", r.Answer)
+		if r.NotOurs {
+			got = "not ours"
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", q, got, want)
+		}
+	}
+	all := fwd.Hosts[0]
+	all.Zones = nil
+	r := dns.NewHosts(all, "").Answer(dns.Question{Name: "1.2.0.192.in-addr.arpa.", Type: dns.TypePTR})
+	if len(r.Answer) != 2 || r.Answer[0].Target != "example.org." {
+		t.Errorf("PTR %v", r.Answer)
+	}
+}
+
+// FuzzHosts: whatever a file says, answers fit into messages.
+func FuzzHosts(f *testing.F) {
+	f.Add("192.0.2.1 a b.example # c\n::1 localhost\n", "a")
+	f.Add("1.2.3.4 "+strings.Repeat("a.", 200)+"\n\x00 x\nfe80::1%eth0 link\n", "link")
+	f.Fuzz(func(t *testing.T, text, name string) {
+		r := dns.NewHosts(dns.HostsConfig{}, text).Answer(dns.Question{Name: name, Type: dns.TypeA})
+		for _, rec := range r.Answer {
+			if !rec.Addr.Is4() {
+				t.Errorf("%v", rec)
+			}
+		}
+	})
+}
+
 func TestCacheOptions(t *testing.T) {
 	_, fwd, problems := dns.ParseCorefile(`.:53 {
     kubernetes cluster.local
@@ -136,7 +194,7 @@ unclosed {
 	got := story.Problems(problems)
 	for _, want := range []string{
 		"line 2: (snip): only names of zones", "line 3: tls://.: only plain DNS", "line 4: .:1053: the listening port", "line 5: log: this directive",
-		"line 6: rewrite name foo.example.com", "line 7: hosts: this directive", `line 11: pods: "sometimes"`, `line 12: ttl: "99999"`,
+		"line 6: rewrite name foo.example.com", `line 11: pods: "sometimes"`, `line 12: ttl: "99999"`,
 		"line 10: kubernetes other.local: one cluster domain", "line 13: multicluster clusterset.local", "line 14: kubeconfig /etc/kube.conf",
 		"line 16: forward tls://9.9.9.9", "line 17: tls_servername", `line 18: max_concurrent: "lots"`, `line 21: prefetch: "200%"`, `line 22: serve_stale: "sometimes"`,
 		"line 24: autopath @kubernetes", "line 26: the block is never closed",

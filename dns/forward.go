@@ -10,6 +10,8 @@ type ForwardConfig struct {
 	// Routes say who is asked; the longest Zone that holds the name wins. A name
 	// without a route is refused.
 	Routes []Route
+	// Hosts are asked before any upstream, in order.
+	Hosts []HostsConfig
 	// Lameduck is how long the server goes on answering after it was told to stop.
 	Lameduck time.Duration
 	// Health, Ready and Metrics are the addresses, HOST:PORT, of CoreDNS's health, ready

@@ -72,6 +72,7 @@ type forwarder struct {
 	fresh   chan struct{} // an upstream was added that is not checked for a loop
 
 	routes atomic.Pointer[[]*route]
+	hosts  atomic.Pointer[[]*hostsFile]
 
 	mu        sync.Mutex
 	cfg       dns.ForwardConfig
@@ -110,6 +111,7 @@ func (f *forwarder) lameduck() time.Duration {
 func (f *forwarder) configure(cfg dns.ForwardConfig) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.readHosts(cfg, f.cfg.Hosts)
 	f.cfg = cfg
 	before := *f.routes.Load()
 	var now []*route

@@ -150,6 +150,10 @@ func (s *Server) chaos(req *wire.Msg) *wire.Msg {
 
 // relay asks upstream and passes what comes back.
 func (s *Server) relay(req *wire.Msg) *wire.Msg {
+	if m := s.forward.listed(req, req.Question[0].Name); m != nil {
+		shuffle(m.Answer)
+		return m
+	}
 	up, err := s.forward.ask(context.Background(), newAsk(req))
 	switch {
 	case errors.Is(err, errBusy), errors.Is(err, errNoRoute):
@@ -174,6 +178,10 @@ func (s *Server) relay(req *wire.Msg) *wire.Msg {
 func (s *Server) chase(m, req *wire.Msg, target string) {
 	ctx, cancel := context.WithTimeout(context.Background(), chaseTimeout)
 	defer cancel()
+	if h := s.forward.listed(req, target); h != nil {
+		m.Answer = append(m.Answer, h.Answer...)
+		return
+	}
 	a := newAsk(req)
 	a.name = target
 	a.rd = true

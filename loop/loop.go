@@ -187,7 +187,7 @@ func (l *Loop) pass(ctx context.Context) bool {
 	old := l.plan.Load()
 	snap, problems := model.Build(l.snap.Load(), in.objects)
 	problems = append(slices.Clone(in.problems), problems...)
-	plan, more := proxy.New(old, snap, l.config(snap))
+	plan, more := l.planOf(old, snap)
 	problems = append(problems, more...)
 	l.snap.Store(snap)
 	l.changes.see(in.objects, l.Observe)
@@ -214,6 +214,16 @@ func (l *Loop) pass(ctx context.Context) bool {
 	}
 	l.report(problems, refused)
 	return len(refused) == 0 // what was refused is tried again
+}
+
+// planOf is the node's plan; where somebody else proxies it has nothing but its
+// configuration.
+func (l *Loop) planOf(old *proxy.Plan, snap *model.Snapshot) (*proxy.Plan, []model.Problem) {
+	cfg := l.config(snap)
+	if l.Backend == nil {
+		snap = &model.Snapshot{}
+	}
+	return proxy.New(old, snap, cfg)
 }
 
 // withdraw gives the stages a snapshot of the Services that were reachable before and

@@ -104,6 +104,22 @@ func TestOrder(t *testing.T) {
 	j.wait(t, want)
 }
 
+// TestNoProxy: where somebody else proxies nothing is planned, and all is published.
+func TestNoProxy(t *testing.T) {
+	j := &journal{}
+	l := &Loop{Stages: []Stage{j}}
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	go l.Run(ctx)
+	l.Deliver(services("a", "b"), nil)
+	j.wait(t, []string{"publish 2"})
+	l.Deliver(services("a"), nil)
+	j.wait(t, []string{"publish 2", "publish 1"})
+	if p := l.Plan(); p == nil || len(p.Ports) > 0 {
+		t.Errorf("planned %v", p)
+	}
+}
+
 func TestRefused(t *testing.T) {
 	j := &journal{fail: 2}
 	l := start(t, j)

@@ -36,7 +36,9 @@ type API struct {
 	pools  *metallb
 	// patience replaces refusedAfter in tests.
 	patience time.Duration
+	silence  time.Duration // replaces the constant in tests
 	refused  *refusals
+	hearing  *hearing
 
 	core      *rest.RESTClient
 	services  *store[corev1.Service, *corev1.Service]
@@ -85,7 +87,9 @@ func ClientConfig(kubeconfig, server string) (*rest.Config, error) {
 func (a *API) Run(ctx context.Context, deliver func(model.Objects, []model.Problem)) error {
 	a.notify = make(chan struct{}, 1)
 	a.refused = newRefusals(cmp.Or(a.patience, refusedAfter), a.changed)
+	a.refused.hearing = newHearing(cmp.Or(a.silence, silence))
 	a.mu.Lock()
+	a.hearing = a.refused.hearing
 	a.refs = map[reference]*single{}
 	a.mu.Unlock()
 	if err := a.start(ctx); err != nil {

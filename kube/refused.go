@@ -26,6 +26,7 @@ const refusedAfter = 10 * time.Second
 type refusals struct {
 	after   time.Duration
 	changed func()
+	hearing *hearing
 
 	mu sync.Mutex
 	at map[refusedRead]refusal
@@ -45,7 +46,7 @@ type refusal struct {
 }
 
 func newRefusals(after time.Duration, changed func()) *refusals {
-	return &refusals{after: after, changed: changed, at: map[refusedRead]refusal{}}
+	return &refusals{after: after, changed: changed, hearing: newHearing(silence), at: map[refusedRead]refusal{}}
 }
 
 // note takes the outcome of one request.
@@ -113,11 +114,17 @@ func (r *refusals) heard(lw *cache.ListWatch, resource string, name model.Name) 
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			out, err := list(ctx, o)
 			r.note(refusedRead{resource, "list", name}, err)
+			if err == nil && name.Name == "" {
+				r.hearing.heard(resource)
+			}
 			return out, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			out, err := watching(ctx, o)
 			r.note(refusedRead{resource, "watch", name}, err)
+			if err == nil && name.Name == "" {
+				out = r.hearing.listen(out, resource)
+			}
 			return out, err
 		},
 	}

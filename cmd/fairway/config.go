@@ -57,7 +57,7 @@ type rawConfig struct {
 		HealthAddress  string `json:"healthAddress"`
 		ReadyAddress   string `json:"readyAddress"`
 		MetricsAddress string `json:"metricsAddress"`
-		CompleteSvc bool     `json:"completeSvc"`
+		CompleteSvc    bool   `json:"completeSvc"`
 	} `json:"dns"`
 	LoadBalancer struct {
 		Classes        []string `json:"classes"`

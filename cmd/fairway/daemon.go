@@ -83,6 +83,9 @@ func newDaemon(ctx context.Context, cfg config) (*daemon, error) {
 		Observe: d.observer, AuditEvery: p.AuditPeriod.Duration, MinSync: p.MinSyncPeriod.Duration, LastRetry: p.SyncPeriod.Duration,
 		Standing: d.standingProblems,
 	}
+	if d.api != nil {
+		d.openAge()
+	}
 	if err := d.openPublisher(); err != nil {
 		return nil, err
 	}

@@ -92,7 +92,7 @@ func (d *daemon) known() []model.Problem {
 
 // standingProblems are the node's Problems that no pass finds.
 func (d *daemon) standingProblems() []model.Problem {
-	out := slices.Concat(d.known(), d.dnsPortProblems())
+	out := slices.Concat(d.known(), d.dnsPortProblems(), d.staleData())
 	for _, f := range d.ports.Failures() {
 		out = append(out[:len(out):len(out)], model.Problem{Object: model.Ref{Kind: "Service", Name: f.Service, UID: f.UID},
 			Field: "spec.healthCheckNodePort", Reason: "FailedToStartServiceHealthcheck",

@@ -41,8 +41,9 @@ test-ipvs: packages ## IPVS mode on a real kernel that has it, in small virtual 
 test-lab: packages build-lab e2e-build ## the articles' stories with kubectl in a lab, and the short e2e stage, in four proxy modes
 	test/lab.sh
 
-test-peer: packages ## ports and metrics beside Kubernetes' own kube-proxy, from one configuration file
+test-peer: packages build ## ports and metrics beside Kubernetes' own kube-proxy, answers beside CoreDNS, from one configuration file
 	bench/kubeproxy/build.sh
+	$(GO) -C bench/dns/coredns build -o $(CURDIR)/bin/bench-coredns .
 	FAIRWAY_REQUIRE_PEER=1 $(GO) test -count=1 ./test/peer
 
 e2e-build: ## bin/e2e.test, Kubernetes' own suite (first time: minutes)

@@ -70,6 +70,8 @@ func pathOf(o Object) string {
 		return "/api/v1/nodes"
 	case *corev1.Namespace:
 		return "/api/v1/namespaces"
+	case *corev1.Pod:
+		return "/api/v1/pods"
 	case *discoveryv1.EndpointSlice:
 		return "/apis/discovery.k8s.io/v1/endpointslices"
 	case *networkingv1.ServiceCIDR:

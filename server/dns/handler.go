@@ -191,4 +191,7 @@ func (s *Server) chase(m, req *wire.Msg, target string) {
 		return
 	}
 	m.Answer = append(m.Answer, up.Answer...)
+	if up.Rcode == wire.RcodeNameError { // of the last name, RFC 6604 section 3
+		m.Rcode, m.Ns = up.Rcode, up.Ns
+	}
 }

@@ -207,12 +207,18 @@ func (m *machine) writeConfig() {
 
 func (m *machine) start(mode string, flags ...string) {
 	m.t.Helper()
-	m.writeConfig()
-	args := []string{"run", "--config", m.configFile(), "--manifests", m.dir, "--node", "node1"}
 	if mode != "" {
-		args = append(args, "--proxy-mode", mode)
+		flags = append([]string{"--proxy-mode", mode}, flags...)
 	}
-	m.cmd = m.at(slices.Concat(m.env, []string{m.bin}, args, flags)...)
+	m.startWith(append([]string{"--manifests", m.dir}, flags...)...)
+}
+
+// startWith starts the program with its configuration, this node's name, and flags.
+func (m *machine) startWith(flags ...string) {
+	m.t.Helper()
+	m.writeConfig()
+	args := []string{m.bin, "run", "--config", m.configFile(), "--node", "node1"}
+	m.cmd = m.at(slices.Concat(m.env, args, flags)...)
 	m.cmd.Stdout, m.cmd.Stderr = &m.log, &m.log
 	// The children of a thread are born in its namespace.
 	if err := m.lab.Node.Do(m.cmd.Start); err != nil {

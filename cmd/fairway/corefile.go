@@ -96,6 +96,7 @@ func (d *daemon) takeCorefile(names *loop.Names, text string, err error) {
 	}
 	var now []model.Problem
 	if err != nil {
+		d.dns.ReloadFailed()
 		now = []model.Problem{{Object: model.Ref{Kind: "Node", Name: model.Name{Name: d.cfg.raw.Node}}, Field: "Corefile",
 			Reason: dns.InvalidCorefile, Message: err.Error() + "; the last good one stays in force"}}
 	} else {

@@ -49,6 +49,7 @@ func (c *cache) get(k ask, now time.Time) kept {
 	if c.disabled {
 		return kept{}
 	}
+	c.metrics.cacheRequests.Inc()
 	c.mu.Lock()
 	e, kind := c.success[k], "success"
 	if d := c.denial[k]; d != nil && (e == nil || d.stored.After(e.stored)) {

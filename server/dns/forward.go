@@ -259,6 +259,7 @@ func (f *forwarder) start(r *route, a ask) <-chan singleflight.Result {
 		defer func() { // on a goroutine of its own, where a panic would end the process
 			if p := recover(); p != nil {
 				m, err = nil, fmt.Errorf("panic: %v", p)
+				f.metrics.panics.Inc()
 				f.log.Error("dns: an upstream's reply could not be read; please report this", "question", a.name, "panic", p)
 			}
 		}()

@@ -326,7 +326,7 @@ func TestSharedQuestion(t *testing.T) {
 }
 
 func TestCache(t *testing.T) {
-	c := newCache(dns.CacheConfig{Success: dns.CacheLimits{Capacity: 2, MaxTTL: time.Minute, MinTTL: 5 * time.Second}, ServFail: 5 * time.Second}, newMetrics(nil, nil))
+	c := newCache(dns.CacheConfig{Success: dns.CacheLimits{Capacity: 2, MaxTTL: time.Minute, MinTTL: 5 * time.Second}, ServFail: 5 * time.Second}, newMetrics(nil, nil, ""))
 	now := time.Unix(1000, 0)
 	got := func(k ask, at time.Time) *wire.Msg { return c.get(k, at).msg }
 	msg := func(ttl uint32) *wire.Msg {

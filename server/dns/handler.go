@@ -85,6 +85,7 @@ func countOPT(m *wire.Msg) int {
 func (s *Server) safely(req *wire.Msg) (m *wire.Msg) {
 	defer func() {
 		if p := recover(); p != nil {
+			s.metrics.panics.Inc()
 			s.cfg.Log.Error("dns: a query could not be answered; please report this", "question", req.Question[0].String(), "panic", p, "stack", string(debug.Stack()))
 			m = status(req, wire.RcodeServerFailure)
 		}

@@ -34,6 +34,10 @@ type metrics struct {
 	cacheHits   *prometheus.CounterVec
 	cacheMiss   prometheus.Counter
 
+	panics, reloadFailed, cacheRequests prometheus.Counter
+	proxyDuration                       *prometheus.HistogramVec
+	proxyProbes                         *prometheus.CounterVec
+
 	cacheEvictions          *prometheus.CounterVec
 	prefetched, servedStale prometheus.Counter
 	cacheEntries            *prometheus.GaugeVec
@@ -105,7 +109,7 @@ func slotName(slot int) string {
 	return [typeSlots]string{"A", "AAAA", "SRV", "PTR", "CNAME", "TXT", "SOA", "NS", "MX", "HTTPS", "ANY", "AXFR", "other"}[slot]
 }
 
-func newMetrics(reg prometheus.Registerer, addrs []netip.AddrPort) *metrics {
+func newMetrics(reg prometheus.Registerer, addrs []netip.AddrPort, version string) *metrics {
 	m := &metrics{server: "dns://:53"}
 	if len(addrs) > 0 {
 		m.server = fmt.Sprintf("dns://:%d", addrs[0].Port())
@@ -123,7 +127,9 @@ func newMetrics(reg prometheus.Registerer, addrs []netip.AddrPort) *metrics {
 	m.responseSizeDesc = prometheus.NewDesc("coredns_dns_response_size_bytes", "Size of replies as sent.", []string{"proto"}, fixed)
 	m.forwardMetrics()
 	m.cacheMetrics()
+	peers := m.peerMetrics(version)
 	if reg != nil {
+		reg.MustRegister(peers...)
 		reg.MustRegister(m, m.rejected, m.noHealthy, m.upRequests, m.upResponses,
 			m.upDuration, m.upProbes, m.upLooping, m.cacheHits, m.cacheMiss, m.cacheEntries, m.cacheEvictions, m.prefetched, m.servedStale)
 	}
@@ -172,9 +178,13 @@ func (m *metrics) upstream(to netip.AddrPort, reply *wire.Msg, err error, took t
 		m.upResponses.WithLabelValues(to.String(), rcode).Inc()
 	}
 	m.upDuration.WithLabelValues(to.String(), rcode).Observe(took.Seconds())
+	m.proxyDuration.WithLabelValues(to.String(), rcode).Observe(took.Seconds())
 }
 
-func (m *metrics) probeFailed(to netip.AddrPort) { m.upProbes.WithLabelValues(to.String()).Inc() }
+func (m *metrics) probeFailed(to netip.AddrPort) {
+	m.upProbes.WithLabelValues(to.String()).Inc()
+	m.proxyProbes.WithLabelValues(to.String()).Inc()
+}
 
 func (m *metrics) looping(to netip.AddrPort, yes bool) {
 	v := 0.0

@@ -95,7 +95,7 @@ func New(cfg Config) *Server {
 		wanted: cfg.Addresses, failed: make(chan error, 1),
 		rate: newLimiter(cfg.QueriesPerSecond), large: newLimiter(cfg.LargePerSecond),
 	}
-	s.metrics = newMetrics(cfg.Registerer, cfg.Addresses)
+	s.metrics = newMetrics(cfg.Registerer, cfg.Addresses, cfg.Version)
 	s.forward = newForwarder(cfg, s.probe, s.metrics, s.listensOn)
 	return s
 }

@@ -101,7 +101,7 @@ func TestStaleAtOnce(t *testing.T) {
 
 // TestPrefetch: an answer asked for often is asked for again before it ends, once.
 func TestPrefetch(t *testing.T) {
-	c := newCache(shortCache(dns.CacheConfig{Prefetch: 3, PrefetchGap: time.Minute, PrefetchShare: 10}), newMetrics(nil, nil))
+	c := newCache(shortCache(dns.CacheConfig{Prefetch: 3, PrefetchGap: time.Minute, PrefetchShare: 10}), newMetrics(nil, nil, ""))
 	m := new(wire.Msg)
 	m.SetQuestion("a.test.", wire.TypeA)
 	m.Answer = rr(t, "a.test. 60 IN A 192.0.2.1")

@@ -71,6 +71,7 @@ func (l *tcpListener) serveConn(c net.Conn) {
 	t := &tcpConn{listener: l, server: l.server, conn: c, slow: make(chan struct{}, tcpPipeline)}
 	defer func() {
 		if p := recover(); p != nil {
+			l.server.metrics.panics.Inc()
 			l.server.cfg.Log.Error("dns: queries could not be answered; please report this", "panic", p, "stack", string(debug.Stack()))
 		}
 		t.later.Wait()

@@ -118,6 +118,7 @@ func (u *udpSocket) tellDestination(v6 bool) error {
 func (u *udpSocket) safely() {
 	defer func() {
 		if p := recover(); p != nil {
+			u.server.metrics.panics.Inc()
 			u.server.cfg.Log.Error("dns: queries could not be answered; please report this", "panic", p, "stack", string(debug.Stack()))
 		}
 	}()

@@ -63,7 +63,7 @@ func TestCorefile(t *testing.T) {
 	m.write("objects.yaml", fmt.Sprintf(objects, podA.Addr()))
 	m.start("", "--roles", "dns", "--corefile", path)
 	m.run(`(?s)NOERROR.*shop\.default\.svc\.cluster\.local\.\s+30\s+IN\s+A\s+10\.96\.0\.80`, ask("shop.default.svc.cluster.local")...)
-	for path, want := range map[string]string{":8080/health": "^OK$", ":8181/ready": "^OK$", ":9153/metrics": `coredns_dns_requests_total\{`} {
+	for path, want := range map[string]string{":8080/health": "^OK$", ":8181/ready": "^OK$", ":9153/metrics": `(?s)coredns_dns_requests_total\{.*coredns_plugin_enabled\{name="kubernetes"`} {
 		m.run(want, "curl", "-s", "-m", "2", "http://127.0.0.1"+path)
 	}
 	m.run(`NXDOMAIN`, ask("10-1-1-1.default.pod.cluster.local")...)

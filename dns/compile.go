@@ -45,7 +45,7 @@ func Build(prev *Zone, snap *model.Snapshot, cfg Config) (*Zone, []model.Problem
 	}
 	changed := z.takeServices(z.exposed(snap.Services))
 	z.takeNamespaces(prev, snap, changed)
-	if cfg.Pods == PodsVerified {
+	if cfg.Pods == PodsVerified || cfg.AutoPath {
 		z.takePods(prev, snap.Pods)
 	}
 	if prev != nil && z.cfg == prev.cfg && changed.none() &&
@@ -268,6 +268,9 @@ func (z *Zone) takePods(prev *Zone, pods []*model.Pod) {
 	}
 	z.pods, z.podsByIP = pods, make(map[netip.Addr][]model.Name, len(pods))
 	for _, p := range pods {
+		if p.Gone {
+			continue
+		}
 		for _, a := range p.IPs {
 			z.podsByIP[a] = append(z.podsByIP[a], p.Name)
 		}

@@ -41,6 +41,12 @@ type Config struct {
 	IgnoreEmpty bool
 	// Namespaces, when not empty, are the only ones served.
 	Namespaces []string
+	// AutoPath answers the first name of a Pod's search list with what the rest of the list
+	// would lead to. It needs the Pods.
+	AutoPath bool
+	// HostSearch are the search domains of the nodes' own resolv.conf, which kubelet puts
+	// behind the cluster's.
+	HostSearch []string
 	// DNSService is the Service whose name the NS record of the domain carries.
 	DNSService model.Name
 	// TransferTo may have whole zones (AXFR); nobody by default.
@@ -82,7 +88,8 @@ func (c Config) equal(o Config) bool {
 	return c.Domain == o.Domain && slices.Equal(c.Reverse, o.Reverse) && slices.Equal(c.Fallthrough, o.Fallthrough) &&
 		c.Pods == o.Pods && c.TTL == o.TTL && c.NegativeTTL == o.NegativeTTL && c.CompleteSvc == o.CompleteSvc &&
 		c.EndpointPodNames == o.EndpointPodNames && c.IgnoreEmpty == o.IgnoreEmpty &&
-		slices.Equal(c.Namespaces, o.Namespaces) && slices.Equal(c.TransferTo, o.TransferTo) && c.DNSService == o.DNSService
+		slices.Equal(c.Namespaces, o.Namespaces) && slices.Equal(c.TransferTo, o.TransferTo) &&
+		c.AutoPath == o.AutoPath && slices.Equal(c.HostSearch, o.HostSearch) && c.DNSService == o.DNSService
 }
 
 func (c Config) exposes(namespace string) bool {

@@ -78,6 +78,12 @@ func (p *corefileParser) server(b serverBlock) {
 			p.readHosts(d, zones)
 		case "health":
 			p.readHealth(d)
+		case "autopath":
+			if !strings.HasPrefix(arg(d, len(d.args)-1), "@kubernetes") {
+				p.ignored(d, "only @kubernetes knows the search list of the Pod that asks")
+				continue
+			}
+			p.cfg.AutoPath = true
 		case "transfer":
 			p.readTransfer(d)
 		case "ready":
@@ -204,7 +210,7 @@ func trimAll(names []string) []string {
 }
 
 func arg(d directive, i int) string {
-	if i < len(d.args) {
+	if i >= 0 && i < len(d.args) {
 		return d.args[i]
 	}
 	return ""

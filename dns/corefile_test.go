@@ -187,7 +187,7 @@ tls://. { forward . 1.1.1.1 }
         prefetch 10 1m 200%
         serve_stale 1h sometimes
     }
-    autopath @kubernetes
+    autopath /etc/resolv.conf
 }
 unclosed {
 `)
@@ -197,7 +197,7 @@ unclosed {
 		"line 6: rewrite name foo.example.com", `line 11: pods: "sometimes"`, `line 12: ttl: "99999"`,
 		"line 10: kubernetes other.local: one cluster domain", "line 13: multicluster clusterset.local", "line 14: kubeconfig /etc/kube.conf",
 		"line 16: forward tls://9.9.9.9", "line 17: tls_servername", `line 18: max_concurrent: "lots"`, `line 21: prefetch: "200%"`, `line 22: serve_stale: "sometimes"`,
-		"line 24: autopath @kubernetes", "line 26: the block is never closed",
+		"line 24: autopath /etc/resolv.conf", "line 26: the block is never closed",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no problem says %q in\n%s", want, got)

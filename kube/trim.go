@@ -20,7 +20,7 @@ func trim(obj any) {
 		o.Status.Images, o.Status.VolumesInUse, o.Status.VolumesAttached = nil, nil, nil
 	case *corev1.Pod:
 		o.ManagedFields, o.Annotations = nil, nil
-		o.Spec = corev1.PodSpec{NodeName: o.Spec.NodeName, HostNetwork: o.Spec.HostNetwork, DNSPolicy: o.Spec.DNSPolicy}
+		o.Spec = corev1.PodSpec{NodeName: o.Spec.NodeName, HostNetwork: o.Spec.HostNetwork, DNSPolicy: o.Spec.DNSPolicy, DNSConfig: o.Spec.DNSConfig}
 		o.Status = corev1.PodStatus{PodIP: o.Status.PodIP, PodIPs: o.Status.PodIPs, Phase: o.Status.Phase}
 	case *discoveryv1.EndpointSlice:
 		trimSlice(o)

@@ -157,6 +157,10 @@ func buildPod(obj *corev1.Pod) *Pod {
 	p := &Pod{
 		Name: Name{obj.Namespace, obj.Name}, Node: obj.Spec.NodeName, Labels: obj.Labels,
 		HostNetwork: obj.Spec.HostNetwork, DNSPolicy: string(obj.Spec.DNSPolicy), object: obj,
+		Gone: obj.DeletionTimestamp != nil || obj.Status.Phase == corev1.PodSucceeded || obj.Status.Phase == corev1.PodFailed,
+	}
+	if c := obj.Spec.DNSConfig; c != nil {
+		p.OwnSearch = len(c.Searches)+len(c.Options) > 0
 	}
 	ips := obj.Status.PodIPs
 	if len(ips) == 0 && obj.Status.PodIP != "" {

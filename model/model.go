@@ -164,6 +164,8 @@ type Pod struct {
 	Labels      map[string]string
 	HostNetwork bool
 	DNSPolicy   string
+	OwnSearch   bool // spec.dnsConfig has search domains or options
+	Gone        bool // finished or being deleted: its addresses may be another's by now
 
 	object *corev1.Pod
 }

@@ -45,6 +45,7 @@ type rawConfig struct {
 		Upstreams   []string `json:"upstreams"`
 		ResolvConf  string   `json:"resolvConf"`
 		Corefile    string   `json:"corefile"`
+		AutoPath    bool     `json:"autopath"`
 
 		MaxConcurrent     int `json:"maxConcurrent"`
 		CacheTTL          int `json:"cacheTTL"`

@@ -91,8 +91,8 @@ func (d *daemon) takeCorefile(names *loop.Names, text string, err error) {
 	if err == nil {
 		c, err = parseCorefile(d.cfg.raw.DNS.Corefile, text, d.cfg.raw.Node)
 	}
-	if err == nil && c.dns.Pods == dns.PodsVerified && d.api != nil && !d.api.Kinds.Pods {
-		err = errors.New("dns.corefile: pods verified: Pods are not followed; restart for it")
+	if err == nil && needsPods(c.dns) && d.api != nil && !d.api.Kinds.Pods {
+		err = errors.New("dns.corefile: pods verified and autopath need the Pods, which are not followed; restart for it")
 	}
 	var now []model.Problem
 	if err != nil {
@@ -116,11 +116,14 @@ func (d *daemon) takeCorefile(names *loop.Names, text string, err error) {
 	d.loop.Wake()
 }
 
+// needsPods tells whether the zone cannot do without the Pods themselves.
+func needsPods(c dns.Config) bool { return c.Pods == dns.PodsVerified || c.AutoPath }
+
 // ofCorefile is the zone's configuration as the Corefile has it, with what only this
 // program's own configuration knows.
 func (c config) ofCorefile(f *corefile) dns.Config {
 	out := f.dns
 	own := c.ownDNS()
-	out.DNSService, out.CompleteSvc = own.DNSService, own.CompleteSvc
+	out.DNSService, out.CompleteSvc, out.HostSearch = own.DNSService, own.CompleteSvc, own.HostSearch
 	return out
 }

@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"fairway/dns"
 	"fairway/kernel"
 	"fairway/kube"
 	"fairway/loop"
@@ -125,7 +124,7 @@ func (d *daemon) openSource() error {
 	d.from = rest.Host
 	d.cfg.proxy.APIServers = apiServers(rest.Host)
 	d.api = &kube.API{Config: rest, Kinds: kube.Kinds{
-		Namespaces: d.cfg.roles["dns"], Pods: d.cfg.roles["dns"] && d.cfg.dns().Pods == dns.PodsVerified,
+		Namespaces: d.cfg.roles["dns"], Pods: d.cfg.roles["dns"] && needsPods(d.cfg.dns()),
 		Ingresses: d.cfg.roles["ingress"], Pools: d.cfg.roles["lb"],
 	}}
 	return nil

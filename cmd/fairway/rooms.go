@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,6 +13,8 @@ import (
 	"fairway/ingress"
 	"fairway/lb"
 	"fairway/model"
+
+	wire "github.com/miekg/dns"
 )
 
 func (c config) dns() dns.Config {
@@ -26,8 +29,19 @@ func (c config) ownDNS() dns.Config {
 	d := dns.DefaultConfig()
 	d.Domain, d.TTL, d.NegativeTTL = c.raw.DNS.Domain, uint32(c.raw.DNS.TTL), uint32(c.raw.DNS.NegativeTTL)
 	d.Pods, d.CompleteSvc = dns.PodMode(c.raw.DNS.Pods), c.raw.DNS.CompleteSvc
+	d.AutoPath, d.HostSearch = c.raw.DNS.AutoPath, hostSearch(c.raw.DNS.ResolvConf)
 	d.DNSService = model.Name{Namespace: "fairway-system", Name: "kube-dns"}
 	return d
+}
+
+// hostSearch are the search domains kubelet puts behind the cluster's; none when the file
+// cannot be read.
+func hostSearch(path string) []string {
+	conf, err := wire.ClientConfigFromFile(path)
+	if err != nil {
+		return nil
+	}
+	return slices.DeleteFunc(conf.Search, func(s string) bool { return strings.Trim(s, ".") == "" })
 }
 
 func (c config) forward() dns.ForwardConfig {

@@ -3,6 +3,7 @@ package dnsserver
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"runtime/debug"
 	"strings"
 	"sync/atomic"
@@ -35,7 +36,7 @@ func (g *gate) enter() bool {
 func (g *gate) leave() { g.in.Add(-1) }
 
 // answer gives the reply to any message, and counts it; nil when it deserves none.
-func (s *Server) answer(raw []byte, tcp bool, c *counts) []byte {
+func (s *Server) answer(raw []byte, tcp bool, client netip.Addr, c *counts) []byte {
 	start := time.Now()
 	req := new(wire.Msg)
 	if err := req.Unpack(raw); err != nil {
@@ -46,7 +47,7 @@ func (s *Server) answer(raw []byte, tcp bool, c *counts) []byte {
 		s.metrics.malformed.Add(1)
 		return formatError(raw)
 	}
-	m := s.safely(req)
+	m := s.safely(req, client)
 	fit(m, req, tcp)
 	out, err := m.Pack()
 	if err != nil {
@@ -82,7 +83,7 @@ func countOPT(m *wire.Msg) int {
 
 // safely answers SERVFAIL where reply would panic: one query must not take the node's
 // rules, addresses and routes down with it.
-func (s *Server) safely(req *wire.Msg) (m *wire.Msg) {
+func (s *Server) safely(req *wire.Msg, client netip.Addr) (m *wire.Msg) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.metrics.panics.Inc()
@@ -90,11 +91,11 @@ func (s *Server) safely(req *wire.Msg) (m *wire.Msg) {
 			m = status(req, wire.RcodeServerFailure)
 		}
 	}()
-	return s.reply(req)
+	return s.reply(req, client)
 }
 
 // reply works the reply out, whole and without regard to size.
-func (s *Server) reply(req *wire.Msg) *wire.Msg {
+func (s *Server) reply(req *wire.Msg, client netip.Addr) *wire.Msg {
 	q := req.Question[0]
 	switch opt := req.IsEdns0(); {
 	case req.Opcode != wire.OpcodeQuery:
@@ -112,6 +113,18 @@ func (s *Server) reply(req *wire.Msg) *wire.Msg {
 	if zone == nil {
 		return status(req, wire.RcodeServerFailure)
 	}
+	m := s.lookup(req, zone)
+	if m.Rcode == wire.RcodeNameError {
+		if found := s.walk(req, zone, client); found != nil {
+			return found
+		}
+	}
+	return m
+}
+
+// lookup answers from the zone, or from who knows better.
+func (s *Server) lookup(req *wire.Msg, zone *dns.Zone) *wire.Msg {
+	q := req.Question[0]
 	r := zone.Answer(dns.Question{Name: q.Name, Type: dns.Type(q.Qtype)})
 	if r.NotOurs {
 		return s.relay(req)

@@ -144,6 +144,7 @@ type query struct {
 	qtype  uint16
 	net    string
 	bufsz  uint16 // 0 is no EDNS
+	from   string // the client's address
 	change func(*wire.Msg)
 }
 
@@ -158,6 +159,12 @@ func exchange(t *testing.T, to netip.AddrPort, q query) *wire.Msg {
 		q.change(m)
 	}
 	c := wire.Client{Net: q.net, Timeout: 5 * time.Second, UDPSize: 65535}
+	if a, err := netip.ParseAddr(q.from); err == nil {
+		c.Dialer = &net.Dialer{Timeout: 5 * time.Second, LocalAddr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, 0))}
+		if q.net == "tcp" {
+			c.Dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(a, 0))
+		}
+	}
 	r, _, err := c.Exchange(m, to.String())
 	if err != nil {
 		t.Fatalf("%s %s over %s: %v", q.name, wire.TypeToString[q.qtype], q.net, err)

@@ -218,7 +218,7 @@ func TestMutated(t *testing.T) {
 			if req.Unpack(b) != nil || len(req.Question) != 1 || s.forward.routeFor(req.Question[0].Name) != nil {
 				continue
 			}
-			fit(s.reply(req), req, tcp)
+			fit(s.reply(req, netip.Addr{}), req, tcp)
 		}
 	}
 	eventually(t, "an answer after all that", func() bool {

@@ -174,6 +174,9 @@ func (t *tcpConn) one(msg []byte, more bool) bool {
 		at := len(t.out)
 		t.out = append(t.out, 0, 0)
 		reply, rcode, ok := zone.Pack(t.out, &t.query, t.query.Limit(true), t.spin>>8)
+		if ok && rcode == dns.NXDomain && zone.AutoPaths() {
+			ok = false // its search list may lead on
+		}
 		if ok {
 			binary.BigEndian.PutUint16(reply[at:], uint16(len(reply)-at-2))
 			t.out = reply
@@ -209,7 +212,7 @@ func (t *tcpConn) slowly(msg []byte) {
 		}
 		return
 	}
-	reply := t.server.answer(msg, true, t.listener.counts)
+	reply := t.server.answer(msg, true, client.Addr().Unmap(), t.listener.counts)
 	if reply == nil {
 		t.conn.Close()
 		return

@@ -157,6 +157,9 @@ func (u *udpSocket) one(zone *dns.Zone, i int, now uint32) {
 	if kind == dns.Plain && zone != nil {
 		u.spin += 0x9E3779B1 // a step that visits every residue
 		reply, rcode, ok := zone.Pack(u.out.reserve(), &u.query, u.query.Limit(false), u.spin>>8)
+		if ok && rcode == dns.NXDomain && zone.AutoPaths() {
+			ok = false // its search list may lead on
+		}
 		if ok {
 			if len(reply) > largeReply && !u.server.large.allow(client, now) {
 				u.server.metrics.limited.Add(1)
@@ -209,7 +212,7 @@ func (u *udpSocket) later(l *letter) {
 		u.server.slow.leave()
 		u.slow.Add(-1)
 	}()
-	reply := u.server.answer(l.msg, false, u.counts)
+	reply := u.server.answer(l.msg, false, addrOf(&l.name), u.counts)
 	if reply == nil {
 		return
 	}

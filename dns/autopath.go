@@ -47,7 +47,7 @@ func (z *Zone) podAsking(a netip.Addr) *model.Pod {
 	if !found {
 		return nil
 	}
-	if p := z.pods[i]; !p.HostNetwork && !p.OwnSearch && (p.DNSPolicy == "" || p.DNSPolicy == "ClusterFirst") {
+	if p := z.pods[i]; !p.HostNetwork && len(p.Searches) == 0 && p.NDots == 0 && (p.DNSPolicy == "" || p.DNSPolicy == "ClusterFirst") {
 		return p
 	}
 	return nil

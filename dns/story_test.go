@@ -113,7 +113,7 @@ func walks(t *testing.T, z *dns.Zone, lookups string) string {
 		if !ok {
 			t.Fatalf("lookup %q: want NAME NAMESPACE", line)
 		}
-		w := z.Trace(name, z.Search(namespace))
+		w := z.Trace(name, z.Search(namespace), dns.NDots)
 		fmt.Fprintf(&b, "; %s from %s\n", name, namespace)
 		for _, s := range w.Steps() {
 			fmt.Fprintf(&b, "%s: %s\n", s.Where, s.What)

@@ -8,9 +8,9 @@ import (
 	"fairway/packet"
 )
 
-// ndots is what kubelet writes into a Pod's resolv.conf: a name with fewer dots is
+// NDots is what kubelet writes into a Pod's resolv.conf: a name with fewer dots is
 // tried with the search list first.
-const ndots = 5
+const NDots = 5
 
 // Search is the search list kubelet writes for a Pod of the namespace under the DNS
 // policy ClusterFirst, followed by the host's own.
@@ -40,11 +40,11 @@ type Try struct {
 }
 
 // Trace walks the search list as a Pod's resolver does (resolv.conf(5), options
-// ndots:5): each name it asks for until one has an address. A name that must be asked
+// ndots:n): each name it asks for until one has an address. A name that must be asked
 // upstream does not end the walk, since from here nobody can say what comes back.
-func (z *Zone) Trace(name string, search []string) Walk {
+func (z *Zone) Trace(name string, search []string, ndots int) Walk {
 	var w Walk
-	for _, n := range candidates(name, search) {
+	for _, n := range candidates(name, search, ndots) {
 		t := Try{Name: n, A: z.Explain(Question{n, TypeA}), AAAA: z.Explain(Question{n, TypeAAAA})}
 		w.Tries = append(w.Tries, t)
 		if t.A.NotOurs {
@@ -64,7 +64,7 @@ func (z *Zone) Trace(name string, search []string) Walk {
 }
 
 // candidates are the names tried, in order.
-func candidates(name string, search []string) []string {
+func candidates(name string, search []string, ndots int) []string {
 	if strings.HasSuffix(name, ".") {
 		return []string{name}
 	}

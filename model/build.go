@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -160,7 +161,7 @@ func buildPod(obj *corev1.Pod) *Pod {
 		Gone: obj.DeletionTimestamp != nil || obj.Status.Phase == corev1.PodSucceeded || obj.Status.Phase == corev1.PodFailed,
 	}
 	if c := obj.Spec.DNSConfig; c != nil {
-		p.OwnSearch = len(c.Searches)+len(c.Options) > 0
+		p.takeDNS(c)
 	}
 	ips := obj.Status.PodIPs
 	if len(ips) == 0 && obj.Status.PodIP != "" {
@@ -172,6 +173,20 @@ func buildPod(obj *corev1.Pod) *Pod {
 		}
 	}
 	return p
+}
+
+func (p *Pod) takeDNS(c *corev1.PodDNSConfig) {
+	p.Searches = c.Searches
+	for _, s := range c.Nameservers {
+		if a, err := parseAddr(s); err == nil {
+			p.Nameservers = append(p.Nameservers, a)
+		}
+	}
+	for _, o := range c.Options {
+		if o.Name == "ndots" && o.Value != nil {
+			p.NDots, _ = strconv.Atoi(*o.Value)
+		}
+	}
 }
 
 func buildSecrets(prev *Snapshot, in []*corev1.Secret) map[Name]*Secret {

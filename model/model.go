@@ -164,7 +164,10 @@ type Pod struct {
 	Labels      map[string]string
 	HostNetwork bool
 	DNSPolicy   string
-	OwnSearch   bool // spec.dnsConfig has search domains or options
+	// Of spec.dnsConfig: what kubelet adds to the Pod's resolv.conf. NDots 0 is not said.
+	Nameservers []netip.Addr
+	Searches    []string
+	NDots       int
 	Gone        bool // finished or being deleted: its addresses may be another's by now
 
 	object *corev1.Pod

@@ -3,6 +3,7 @@ package trace
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"fairway/model"
@@ -13,6 +14,12 @@ type From struct {
 	Addrs     []netip.Addr
 	Node      string // where its first rules are met; empty is any node
 	Namespace string // of the Pod, for the DNS search list
+	// Searches come behind the cluster's, of the Pod's own dnsConfig; NDots is its resolver's,
+	// 0 for kubelet's.
+	Searches []string
+	NDots    int
+	// Elsewhere says whom the Pod asks for names when it is not the cluster's DNS.
+	Elsewhere string
 	In        string // interface it enters the node by, when known
 	Local     bool   // the node itself sends it
 
@@ -72,10 +79,28 @@ func fromPod(snap *model.Snapshot, name string) (From, error) {
 	}
 	f := From{Addrs: p.IPs, Node: p.Node, Namespace: ns, pod: !p.HostNetwork, Local: p.HostNetwork,
 		text: fmt.Sprintf("pod %s/%s %v on node %s", ns, pod, p.IPs, p.Node)}
-	if p.HostNetwork && p.DNSPolicy != "ClusterFirstWithHostNet" {
-		f.Namespace = "" // kubelet gives it the node's resolv.conf
-	}
+	f.resolver(snap, p)
 	return f, nil
+}
+
+// resolver takes over what kubelet writes into the Pod's resolv.conf.
+func (f *From) resolver(snap *model.Snapshot, p *model.Pod) {
+	f.Searches, f.NDots = p.Searches, p.NDots
+	switch {
+	case p.DNSPolicy == "None":
+		f.Namespace, f.NDots = "", max(p.NDots, 1) // resolv.conf(5)
+		if !slices.ContainsFunc(p.Nameservers, func(a netip.Addr) bool { return clusterAddress(snap, a) }) {
+			f.Elsewhere = fmt.Sprintf("dnsPolicy None: it asks its own nameservers %v, not the cluster's DNS", p.Nameservers)
+		}
+	case p.DNSPolicy == "Default":
+		f.Namespace, f.Elsewhere = "", "dnsPolicy Default: it asks the node's resolvers, not the cluster's DNS; ClusterFirst would"
+	case p.HostNetwork && p.DNSPolicy != "ClusterFirstWithHostNet":
+		f.Namespace, f.Elsewhere = "", "hostNetwork with dnsPolicy ClusterFirst: kubelet gives it the node's resolvers, not the cluster's DNS; ClusterFirstWithHostNet would"
+	}
+}
+
+func clusterAddress(snap *model.Snapshot, a netip.Addr) bool {
+	return slices.ContainsFunc(snap.Services, func(s *model.Service) bool { return slices.Contains(s.ClusterIPs, a) })
 }
 
 // fromAddr recognises a Pod or a Node by its address.
@@ -85,6 +110,7 @@ func fromAddr(snap *model.Snapshot, a netip.Addr) From {
 		for _, ip := range p.IPs {
 			if ip == a && !p.HostNetwork {
 				f.Node, f.Namespace, f.pod, f.text = p.Node, p.Name.Namespace, true, fmt.Sprintf("%s (pod %s)", a, p.Name)
+				f.resolver(snap, p)
 				return f
 			}
 		}

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -66,7 +67,10 @@ func (w *World) resolve(r *Report, from From, name string) (netip.Addr, found) {
 	if from.Namespace != "" {
 		search = w.Zone.Search(from.Namespace)
 	}
-	walk := w.Zone.Trace(name, search)
+	walk := w.Zone.Trace(name, append(search, from.Searches...), cmp.Or(from.NDots, dns.NDots))
+	if from.Elsewhere != "" {
+		return w.elsewhere(r, from, name, walk)
+	}
 	var last dns.Try
 	for _, last = range walk.Tries {
 		for _, rec := range slices.Concat(last.A.Answer, last.AAAA.Answer) {
@@ -93,6 +97,18 @@ func (w *World) resolve(r *Report, from From, name string) (netip.Addr, found) {
 	r.Leaves = what == alias || what == upstream
 	r.add("name "+name, walk.Steps(), result)
 	return netip.Addr{}, what
+}
+
+// elsewhere is a name asked of servers that know nothing of the cluster.
+func (w *World) elsewhere(r *Report, from From, name string, walk dns.Walk) (netip.Addr, found) {
+	steps := []packet.Step{{Where: name, What: from.Elsewhere}}
+	if walk.Found != "" || strings.HasSuffix(trimDot(name), ".svc") || !strings.Contains(trimDot(name), ".") {
+		r.add("name "+name, steps, "does not resolve for it: the cluster's names are not known there")
+		return netip.Addr{}, nowhere
+	}
+	r.Leaves = true
+	r.add("name "+name, steps, "only they know whether there is a "+trimDot(name))
+	return netip.Addr{}, upstream
 }
 
 func trimDot(s string) string { return strings.TrimSuffix(s, ".") }

@@ -24,7 +24,10 @@ func ParseCorefile(text string) (Config, ForwardConfig, []model.Problem) {
 		Domain: "cluster.local", Pods: PodsDisabled, TTL: 5, NegativeTTL: 5,
 		DNSService: DefaultConfig().DNSService,
 	}}
-	blocks, errs := readCorefile(text)
+	blocks, imports, errs := readCorefile(text)
+	for _, d := range imports {
+		p.ignored(d, "other files are not read; what they say must stand here")
+	}
 	for _, err := range errs {
 		p.problems = append(p.problems, corefileProblem("", InvalidCorefile, err.Error()))
 	}
@@ -64,6 +67,9 @@ func field(d directive) string { return fmt.Sprintf("line %d", d.line) }
 // server reads one server block. Its zones route its forward; its cache is theirs.
 func (p *corefileParser) server(b serverBlock) {
 	zones := p.zones(b.keys)
+	if len(zones) == 0 { // said already: nothing of such a block is in force
+		return
+	}
 	var routes []Route
 	var cache CacheConfig
 	for _, d := range b.directives {

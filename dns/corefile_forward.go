@@ -24,14 +24,26 @@ func (p *corefileParser) readForward(d directive, zones []string) []Route {
 		p.forwardOption(o, &r)
 	}
 	if r.Zone != "." {
+		r.Block = longest(zones, r.Zone)
 		return []Route{r}
 	}
 	var out []Route
 	for _, z := range zones {
-		r.Zone = z
+		r.Zone, r.Block = z, z
 		out = append(out, r)
 	}
 	return out
+}
+
+// longest is the longest zone that holds canonical name, empty when none does.
+func longest(zones []string, name string) string {
+	best := ""
+	for _, z := range zones {
+		if len(z) > len(best) && within(name, z) {
+			best = z
+		}
+	}
+	return best
 }
 
 // upstream checks one TO: an address with or without port, or a resolv.conf.

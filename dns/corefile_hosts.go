@@ -9,7 +9,7 @@ import (
 
 // readHosts reads hosts [FILE [ZONES…]] {options and lines of hosts(5)}.
 func (p *corefileParser) readHosts(d directive, zones []string) {
-	h := HostsConfig{File: "/etc/hosts", Zones: zones, TTL: 3600}
+	h := HostsConfig{File: "/etc/hosts", Zones: zones, Blocks: zones, TTL: 3600}
 	if len(d.args) > 0 {
 		h.File = d.args[0]
 	} else if slices.ContainsFunc(d.block, inlineHost) {

@@ -79,21 +79,39 @@ func quotedWord(s string, line int) (word, int) {
 
 // corefileReader reads blocks off a list of words.
 type corefileReader struct {
-	words []word
-	errs  []error
+	words   []word
+	errs    []error
+	imports []directive // outside of any block
+}
+
+// restOf takes the other words of a line.
+func (r *corefileReader) restOf(line int) []string {
+	var out []string
+	for len(r.words) > 0 && r.words[0].line == line && !r.words[0].is("{") {
+		out = append(out, r.next().text)
+	}
+	return out
 }
 
 func (r *corefileReader) errorf(line int, format string, args ...any) {
 	r.errs = append(r.errs, fmt.Errorf("line %d: %s", line, fmt.Sprintf(format, args...)))
 }
 
-func readCorefile(text string) ([]serverBlock, []error) {
+func readCorefile(text string) ([]serverBlock, []directive, []error) {
 	r := &corefileReader{words: lexCorefile(text)}
 	var out []serverBlock
 	for len(r.words) > 0 {
 		var b serverBlock
 		for len(r.words) > 0 && !r.words[0].is("{") {
-			b.keys = append(b.keys, r.next())
+			w := r.next()
+			if len(b.keys) == 0 && w.text == "import" && !w.quoted {
+				r.imports = append(r.imports, directive{name: w.text, args: r.restOf(w.line), line: w.line})
+				continue
+			}
+			b.keys = append(b.keys, w)
+		}
+		if len(b.keys) == 0 && len(r.words) == 0 {
+			break
 		}
 		if len(r.words) == 0 {
 			r.errorf(b.keys[0].line, "a server block must have its directives in braces")
@@ -107,7 +125,7 @@ func readCorefile(text string) ([]serverBlock, []error) {
 		}
 		out = append(out, b)
 	}
-	return out, r.errs
+	return out, r.imports, r.errs
 }
 
 func (r *corefileReader) next() word {

@@ -75,6 +75,60 @@ consul.local:53 { # a stub domain
 	}
 }
 
+// TestImports: what is in other files, and in blocks that are not served, has no effect
+// and is said; the rest stands.
+func TestImports(t *testing.T) {
+	cfg, fwd, problems := dns.ParseCorefile(`import custom/*.override
+(snip) {
+    hosts {
+        192.0.2.1 snip.example
+    }
+}
+tls://. {
+    kubernetes wrong.local
+    hosts {
+        192.0.2.1 tls.example
+    }
+}
+.:53 {
+    kubernetes cluster.local
+    import custom/*.inner
+    forward . 192.0.2.53
+}
+import custom/*.server`)
+	got := story.Problems(problems)
+	for _, want := range []string{"line 1: import custom/*.override", "line 2: (snip)", "line 7: tls://.", "line 15: import custom/*.inner", "line 18: import custom/*.server"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no problem says %q in\n%s", want, got)
+		}
+	}
+	if strings.Contains(got, dns.InvalidCorefile) || cfg.Domain != "cluster.local" || len(fwd.Hosts) != 0 || len(fwd.Routes) != 1 {
+		t.Errorf("%s\n%+v %+v", got, cfg, fwd)
+	}
+}
+
+// TestHostsOfBlocks: hosts answer for their own server block, and for more specific ones
+// not at all.
+func TestHostsOfBlocks(t *testing.T) {
+	_, fwd, problems := dns.ParseCorefile(`.:53 {
+    kubernetes cluster.local
+    hosts {
+        192.0.2.1 box.example
+    }
+    forward . 192.0.2.53
+}
+consul.local:53 {
+    forward . 192.0.2.54
+}`)
+	if len(problems) > 0 {
+		t.Fatal(story.Problems(problems))
+	}
+	h := dns.NewHosts(fwd.Hosts[0], "")
+	if fwd.Routes[1].Block != "consul.local." || h.Asked("a.consul.local", fwd.Routes[1].Block) || !h.Asked("box.example", ".") {
+		t.Errorf("%+v", fwd)
+	}
+}
+
 func TestHostsFile(t *testing.T) {
 	_, fwd, problems := dns.ParseCorefile(`.:53 {
     kubernetes cluster.local

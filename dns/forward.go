@@ -22,6 +22,9 @@ type ForwardConfig struct {
 // Route sends the names in Zone to Upstreams.
 type Route struct {
 	Zone string // canonical; "." for everything
+	// Block is the zone of the server block it is in, canonical: hosts of a block that is
+	// less specific are not asked.
+	Block string
 	// Upstreams are ADDRESS, ADDRESS:PORT or the path of a resolv.conf, whose
 	// nameservers are then used.
 	Upstreams []string
@@ -98,7 +101,7 @@ func DefaultForwardConfig() ForwardConfig {
 }
 
 func newRoute(zone string, upstreams ...string) Route {
-	return Route{Zone: zone, Upstreams: upstreams, Policy: Random, MaxFails: 2, HealthCheck: 500 * time.Millisecond}
+	return Route{Zone: zone, Block: zone, Upstreams: upstreams, Policy: Random, MaxFails: 2, HealthCheck: 500 * time.Millisecond}
 }
 
 // defaultCache caps both kinds of answers at ttl.

@@ -11,6 +11,9 @@ import (
 type HostsConfig struct {
 	File  string   // read again when it changes; empty for none
 	Zones []string // canonical names within which it is asked; none are all
+	// Blocks are the zones of the server block it is in, canonical: names that a route of a
+	// more specific block holds are not its. None are all.
+	Blocks []string
 	// Inline are lines of the configuration itself, which come first.
 	Inline []string
 	TTL    uint32 // seconds
@@ -72,6 +75,16 @@ func validName(name string) bool {
 		}
 	}
 	return true
+}
+
+// Asked tells whether names of a server block, whose zone is canonical, are this file's
+// to answer: those of its own block or a less specific one. Empty is no block.
+func (h *Hosts) Asked(name, block string) bool {
+	if len(h.cfg.Blocks) == 0 {
+		return true
+	}
+	mine := longest(h.cfg.Blocks, canonical(name))
+	return mine != "" && len(mine) >= len(block)
 }
 
 // Answer is what is listed. Its NotOurs says that the question goes on to the forwarder.

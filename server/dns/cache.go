@@ -28,13 +28,18 @@ type entry struct {
 	hits    int       // in a row, as CacheConfig.PrefetchGap has it
 	last    time.Time // of the hits
 	soon    bool      // asked for anew already
+	failed  time.Time // when it was asked for anew in vain
 }
+
+// recheck is how long after such a failure nobody is asked again (RFC 8767 section 5).
+const recheck = 30 * time.Second
 
 // kept is what the cache knows of a question.
 type kept struct {
 	msg *wire.Msg // nil for nothing
 	// stale: past its end, for where nobody else answers. soon: to be asked for anew.
-	stale, soon bool
+	// failed: it was asked for anew a moment ago, in vain.
+	stale, soon, failed bool
 }
 
 func newCache(cfg dns.CacheConfig, m *metrics) *cache {
@@ -60,7 +65,7 @@ func (c *cache) get(k ask, now time.Time) kept {
 		c.metrics.cacheMiss.Inc()
 		return kept{}
 	}
-	out := kept{stale: !now.Before(e.expires), soon: c.popular(e, now)}
+	out := kept{stale: !now.Before(e.expires), soon: c.popular(e, now), failed: now.Sub(e.failed) < recheck}
 	msg, expires, stored := e.msg, e.expires, e.stored
 	c.mu.Unlock()
 	left := expires.Sub(now)
@@ -101,6 +106,21 @@ func (c *cache) popular(e *entry, now time.Time) bool {
 	return e.soon
 }
 
+// failed lets an answer be asked for anew again before its end.
+func (c *cache) failed(k ask, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.inVain(k, now)
+}
+
+func (c *cache) inVain(k ask, now time.Time) {
+	for _, e := range []*entry{c.success[k], c.denial[k]} {
+		if e != nil {
+			e.soon, e.failed = false, now
+		}
+	}
+}
+
 // put keeps m as long as its records and the limits allow, and returns m as clients
 // should see it.
 func (c *cache) put(k ask, m *wire.Msg, now time.Time) *wire.Msg {
@@ -125,6 +145,9 @@ func (c *cache) put(k ask, m *wire.Msg, now time.Time) *wire.Msg {
 		delete(into, old)
 		c.metrics.cacheEvictions.WithLabelValues(kind).Inc()
 	}
+	if m.Rcode == wire.RcodeServerFailure {
+		c.inVain(k, now)
+	}
 	if limits.Capacity > 0 && (m.Rcode != wire.RcodeServerFailure || c.better(k, now)) {
 		into[k] = e
 	}
@@ -135,8 +158,12 @@ func (c *cache) put(k ask, m *wire.Msg, now time.Time) *wire.Msg {
 // better tells whether a failure is worth keeping: not while there is something older to
 // give in its place.
 func (c *cache) better(k ask, now time.Time) bool {
-	old := c.success[k]
-	return old == nil || !now.Before(old.expires.Add(c.cfg.ServeStale))
+	for _, old := range []*entry{c.success[k], c.denial[k]} {
+		if old != nil && now.Before(old.expires.Add(c.staleTime(old))) {
+			return false
+		}
+	}
+	return true
 }
 
 // lifetime is how long m may be kept (RFC 2308), 0 for not at all, and whether it is a

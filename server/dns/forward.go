@@ -33,6 +33,9 @@ const (
 	// resolveTimeout bounds all attempts for one question together; clients ask again
 	// after 5 s.
 	resolveTimeout = 5 * time.Second
+	// staleWait is how long an upstream is waited for where there is an old answer to give
+	// (RFC 8767 section 5): the client must have it before it gives up.
+	staleWait = 1800 * time.Millisecond
 	// reloadInterval is how often resolv.conf is read again and looping upstreams are
 	// given another chance.
 	reloadInterval = 10 * time.Second
@@ -79,6 +82,8 @@ type forwarder struct {
 	upstreams map[netip.AddrPort]*upstream
 	warned    map[string]bool
 	serial    int
+	// lastServers are the nameservers of each resolv.conf when it was last read.
+	lastServers map[string][]string
 }
 
 // route is a dns.Route with its upstreams resolved.
@@ -94,7 +99,7 @@ func newForwarder(cfg Config, probe string, m *metrics, own func(netip.AddrPort)
 	f := &forwarder{
 		timeout: cfg.UpstreamTimeout, log: cfg.Log, metrics: m, probe: probe, own: own,
 		failed: make(chan *upstream, 64), fresh: make(chan struct{}, 1),
-		upstreams: map[netip.AddrPort]*upstream{}, warned: map[string]bool{},
+		upstreams: map[netip.AddrPort]*upstream{}, warned: map[string]bool{}, lastServers: map[string][]string{},
 	}
 	f.routes.Store(&[]*route{})
 	f.configure(cfg.Forward)
@@ -141,11 +146,12 @@ func (f *forwarder) resolveUpstreams(r dns.Route) []*upstream {
 		addrs := []string{to}
 		if strings.HasPrefix(to, "/") {
 			conf, err := wire.ClientConfigFromFile(to)
-			if err != nil {
+			if err == nil {
+				f.lastServers[to] = conf.Servers
+			} else { // those it had last stay
 				f.warnOnce("upstreams not read: " + err.Error())
-				continue
 			}
-			addrs = conf.Servers
+			addrs = f.lastServers[to]
 		}
 		for _, s := range addrs {
 			a, err := dns.ParseUpstream(s)
@@ -224,12 +230,19 @@ func (f *forwarder) ask(ctx context.Context, a ask) (*wire.Msg, error) {
 		f.metrics.prefetched.Inc()
 		f.start(r, a)
 		return k.msg, nil
-	case k.stale && r.Cache.StaleAtOnce:
+	case k.stale && (k.failed || r.Cache.StaleAtOnce):
 		f.metrics.servedStale.Inc()
-		f.start(r, a)
+		if !k.failed {
+			f.start(r, a)
+		}
 		return k.msg, nil
 	case !k.stale:
 		return k.msg, nil
+	}
+	if k.msg != nil {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, staleWait)
+		defer stop()
 	}
 	m, err := wait(ctx, f.start(r, a))
 	if k.msg != nil && (err != nil || m.Rcode == wire.RcodeServerFailure) {
@@ -272,12 +285,14 @@ func (f *forwarder) fetch(r *route, a ask) (*wire.Msg, error) {
 	defer r.inFlight.Add(-1)
 	if r.MaxConcurrent > 0 && n > int64(r.MaxConcurrent) {
 		f.metrics.rejected.Inc()
+		r.cache.failed(a.key(), time.Now())
 		return nil, errBusy
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), resolveTimeout)
 	defer cancel()
 	m, err := f.resolve(ctx, r, a)
 	if err != nil {
+		r.cache.failed(a.key(), time.Now())
 		return nil, err
 	}
 	return r.cache.put(a.key(), m, time.Now()), nil

@@ -24,10 +24,11 @@ func (f *forwarder) readHosts(cfg dns.ForwardConfig, before []dns.HostsConfig) {
 		text := ""
 		if c.File != "" {
 			data, err := os.ReadFile(c.File)
-			if err != nil {
-				f.warnOnce("hosts not read: " + err.Error())
-			}
 			text = string(data)
+			if err != nil { // what it said last stays
+				f.warnOnce("hosts not read: " + err.Error())
+				text = lastText(old, c.File)
+			}
 		}
 		if old != nil && i < len(*old) && i < len(before) && sameHosts(c, before[i]) && (*old)[i].text == text {
 			now = append(now, (*old)[i])
@@ -38,8 +39,19 @@ func (f *forwarder) readHosts(cfg dns.ForwardConfig, before []dns.HostsConfig) {
 	f.hosts.Store(&now)
 }
 
+func lastText(old *[]*hostsFile, file string) string {
+	if old != nil {
+		for _, h := range *old {
+			if h.file == file {
+				return h.text
+			}
+		}
+	}
+	return ""
+}
+
 func sameHosts(a, b dns.HostsConfig) bool {
-	return a.File == b.File && a.TTL == b.TTL && a.NoReverse == b.NoReverse && slices.Equal(a.Zones, b.Zones) &&
+	return a.File == b.File && a.TTL == b.TTL && a.NoReverse == b.NoReverse && slices.Equal(a.Zones, b.Zones) && slices.Equal(a.Blocks, b.Blocks) &&
 		slices.Equal(a.Inline, b.Inline) && slices.Equal(a.Fallthrough, b.Fallthrough)
 }
 
@@ -49,7 +61,14 @@ func (f *forwarder) listed(req *wire.Msg, name string) *wire.Msg {
 	if hosts == nil {
 		return nil
 	}
+	block := ""
+	if r := f.routeFor(name); r != nil {
+		block = r.Block
+	}
 	for _, h := range *hosts {
+		if !h.Asked(name, block) {
+			continue
+		}
 		r := h.Answer(dns.Question{Name: name, Type: dns.Type(req.Question[0].Qtype)})
 		if !r.NotOurs {
 			return render(req, r)

@@ -278,13 +278,13 @@ func told(m *wire.Msg) string {
 				rr.Serial = 0
 				rr.Hdr.Ttl, rr.Minttl = 0, 0 // denials live 5 s here, on purpose
 			}
-			out = append(out, strings.ToLower(strings.Join(strings.Fields(rr.String()), " ")))
+			out = append(out, strings.Join(strings.Fields(rr.String()), " "))
 		}
 		slices.Sort(out)
 		return out
 	}
-	return fmt.Sprintf("%s aa=%v ra=%v tc=%v edns=%v answer=%q authority=%q additional=%q", wire.RcodeToString[m.Rcode],
-		m.Authoritative, m.RecursionAvailable, m.Truncated, m.IsEdns0() != nil, section(m.Answer), section(m.Ns), section(m.Extra))
+	return fmt.Sprintf("%s %v aa=%v rd=%v ra=%v ad=%v cd=%v tc=%v edns=%v answer=%q authority=%q additional=%q", wire.RcodeToString[m.Rcode], m.Question,
+		m.Authoritative, m.RecursionDesired, m.RecursionAvailable, m.AuthenticatedData, m.CheckingDisabled, m.Truncated, m.IsEdns0() != nil, section(m.Answer), section(m.Ns), section(m.Extra))
 }
 
 // differences are the questions answered differently on purpose, each with why.

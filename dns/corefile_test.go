@@ -164,6 +164,20 @@ func TestHostsFile(t *testing.T) {
 			t.Errorf("%s: %s, want %s", q, got, want)
 		}
 	}
+	var blocked strings.Builder
+	for i := range 20000 {
+		fmt.Fprintf(&blocked, "0.0.0.0 bad%d.example\n", i)
+	}
+	list := dns.NewHosts(dns.HostsConfig{}, blocked.String()+"192.0.2.1 odd\\\n")
+	if r := list.Answer(dns.Question{Name: "bad19999.example", Type: dns.TypeA}); len(r.Answer) != 1 {
+		t.Errorf("the last of a long list: %v", r)
+	}
+	if r := list.Answer(dns.Question{Name: "0.0.0.0.in-addr.arpa.", Type: dns.TypePTR}); len(r.Answer) == 0 || len(r.Answer) > 200 {
+		t.Errorf("%d names of one address", len(r.Answer))
+	}
+	if r := list.Answer(dns.Question{Name: "1.2.0.192.in-addr.arpa.", Type: dns.TypePTR}); len(r.Answer) != 0 {
+		t.Errorf("a name that cannot be written: %v", r)
+	}
 	all := fwd.Hosts[0]
 	all.Zones = nil
 	r := dns.NewHosts(all, "").Answer(dns.Question{Name: "1.2.0.192.in-addr.arpa.", Type: dns.TypePTR})

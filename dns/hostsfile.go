@@ -56,17 +56,21 @@ func (h *Hosts) add(name string, a netip.Addr) {
 	if !validName(name) {
 		return
 	}
-	if !slices.Contains(h.names[name], a) {
-		h.names[name] = append(h.names[name], a)
+	if list := h.names[name]; len(list) < mostOfOne && !slices.Contains(list, a) {
+		h.names[name] = append(list, a)
 	}
-	if !slices.Contains(h.addrs[a], name) {
-		h.addrs[a] = append(h.addrs[a], name)
+	if list := h.addrs[a]; len(list) < mostOfOne && !slices.Contains(list, name) {
+		h.addrs[a] = append(list, name)
 	}
 }
 
+// mostOfOne are the addresses of one name, and the names of one address, that are
+// answered with: lists of names to block give hundreds of thousands to one address.
+const mostOfOne = 128
+
 // validName tells whether canonical name fits into a message (RFC 1035 section 3.1).
 func validName(name string) bool {
-	if len(name) > 254 || name == "." {
+	if len(name) > 254 || name == "." || strings.Contains(name, `\`) {
 		return false
 	}
 	for _, label := range strings.Split(strings.TrimSuffix(name, "."), ".") {

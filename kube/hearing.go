@@ -57,9 +57,8 @@ func (a *API) Age() (resource string, age time.Duration) {
 }
 
 // listen passes a watch's events on, and ends it when none has come for too long: its
-// reflector then asks for what has changed since.
+// reflector then asks for what has changed since. That a watch is opened says nothing yet.
 func (h *hearing) listen(w watch.Interface, resource string) watch.Interface {
-	h.heard(resource)
 	l := &listener{Interface: w, out: make(chan watch.Event), stopped: make(chan struct{})}
 	go l.run(h, resource)
 	return l

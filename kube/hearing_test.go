@@ -24,7 +24,7 @@ func TestSilentWatch(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
 		if path.Base(r.URL.Path) == "services" && q.Get("watch") != "" && q.Get("sendInitialEvents") == "" {
-			if watches.Add(1) == 1 { // forgotten by somebody in between
+			if watches.Add(1) != 2 { // forgotten by somebody in between
 				w.(http.Flusher).Flush()
 				<-r.Context().Done()
 				return
@@ -56,6 +56,11 @@ func TestSilentWatch(t *testing.T) {
 	}
 	if kind, age := a.Age(); kind == "" || age > 5*time.Second {
 		t.Errorf("%s was last heard of %s ago", kind, age)
+	}
+	opened := watches.Load()
+	time.Sleep(time.Second)
+	if _, age := a.Age(); age < 900*time.Millisecond || watches.Load() == opened {
+		t.Errorf("%d watches were opened and said nothing, and the age is %s", watches.Load()-opened, age)
 	}
 	srv.CloseClientConnections()
 	srv.Listener.Close()

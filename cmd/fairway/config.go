@@ -46,6 +46,7 @@ type rawConfig struct {
 		ResolvConf  string   `json:"resolvConf"`
 		Corefile    string   `json:"corefile"`
 		AutoPath    bool     `json:"autopath"`
+		CompleteSvc bool     `json:"completeSvc"`
 
 		MaxConcurrent     int `json:"maxConcurrent"`
 		CacheTTL          int `json:"cacheTTL"`
@@ -58,7 +59,6 @@ type rawConfig struct {
 		HealthAddress  string `json:"healthAddress"`
 		ReadyAddress   string `json:"readyAddress"`
 		MetricsAddress string `json:"metricsAddress"`
-		CompleteSvc    bool   `json:"completeSvc"`
 	} `json:"dns"`
 	LoadBalancer struct {
 		Classes        []string `json:"classes"`

@@ -64,7 +64,7 @@ func (d *daemon) takeWarnings(cfg config) {
 // followCorefile takes a changed Corefile over, until ctx ends. A bad one is said and
 // changes nothing.
 func (d *daemon) followCorefile(ctx context.Context, names *loop.Names) {
-	path, text := d.cfg.raw.DNS.Corefile, d.cfg.corefile.text
+	path, text, read := d.cfg.raw.DNS.Corefile, d.cfg.corefile.text, true
 	tick := time.NewTicker(corefileEvery)
 	defer tick.Stop()
 	for {
@@ -74,10 +74,10 @@ func (d *daemon) followCorefile(ctx context.Context, names *loop.Names) {
 		case <-tick.C:
 		}
 		data, err := os.ReadFile(path)
-		if err == nil && string(data) == text {
+		if err == nil && read && string(data) == text {
 			continue
 		}
-		if err == nil {
+		if read = err == nil; read {
 			text = string(data)
 		}
 		d.takeCorefile(names, text, err)
@@ -96,17 +96,20 @@ func (d *daemon) takeCorefile(names *loop.Names, text string, err error) {
 	}
 	var now []model.Problem
 	if err != nil {
-		d.dns.ReloadFailed()
 		now = []model.Problem{{Object: model.Ref{Kind: "Node", Name: model.Name{Name: d.cfg.raw.Node}}, Field: "Corefile",
 			Reason: dns.InvalidCorefile, Message: err.Error() + "; the last good one stays in force"}}
 	} else {
 		now = c.warnings
 		names.Reconfigure(d.cfg.ofCorefile(c))
 		d.dns.SetForward(c.forward)
+		d.loop.Wake() // the next pass makes the zone
 		slog.Info("dns: the Corefile changed and is in force", "file", d.cfg.raw.DNS.Corefile)
 	}
 	if before != nil && fmt.Sprint(*before) == fmt.Sprint(now) {
 		return
+	}
+	if err != nil {
+		d.dns.ReloadFailed()
 	}
 	d.corefileProblems.Store(&now)
 	for _, p := range now {

@@ -1,6 +1,7 @@
 package dnsserver
 
 import (
+	"context"
 	"net/netip"
 	"unsafe"
 
@@ -16,10 +17,12 @@ import (
 // there is nothing to walk, or nothing found.
 func (s *Server) walk(req *wire.Msg, zone *dns.Zone, client netip.Addr) *wire.Msg {
 	q := req.Question[0]
+	ctx, cancel := context.WithTimeout(context.Background(), resolveTimeout)
+	defer cancel()
 	for _, name := range zone.AutoPath(dns.Question{Name: q.Name, Type: dns.Type(q.Qtype)}, client) {
 		step := req.Copy()
 		step.Question[0].Name = name
-		m := s.lookup(step, zone)
+		m := s.lookup(ctx, step, zone)
 		if m.Rcode == wire.RcodeNameError {
 			continue
 		}

@@ -110,10 +110,6 @@ func (c *cache) popular(e *entry, now time.Time) bool {
 func (c *cache) failed(k ask, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.inVain(k, now)
-}
-
-func (c *cache) inVain(k ask, now time.Time) {
 	for _, e := range []*entry{c.success[k], c.denial[k]} {
 		if e != nil {
 			e.soon, e.failed = false, now
@@ -121,11 +117,25 @@ func (c *cache) inVain(k ask, now time.Time) {
 	}
 }
 
+func (c *cache) drop(k ask) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.success, k)
+	delete(c.denial, k)
+}
+
 // put keeps m as long as its records and the limits allow, and returns m as clients
 // should see it.
 func (c *cache) put(k ask, m *wire.Msg, now time.Time) *wire.Msg {
 	ttl, denial := c.lifetime(m)
+	failure := m.Rcode == wire.RcodeServerFailure
+	if failure {
+		c.failed(k, now)
+	}
 	if ttl <= 0 || !c.cfg.Keeps(k.name, denial) {
+		if !failure && !m.Truncated && !c.disabled { // true now, so that what was kept is not
+			c.drop(k)
+		}
 		return m
 	}
 	into, limits, kind := c.success, c.cfg.Success, "success"
@@ -134,21 +144,21 @@ func (c *cache) put(k ask, m *wire.Msg, now time.Time) *wire.Msg {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if failure && !c.better(k, now) {
+		return m
+	}
 	e := &entry{msg: m, stored: now, expires: now.Add(ttl)}
 	if old := into[k]; old != nil {
 		e.hits, e.last = old.hits, old.last
 	}
 	for old := range into { // in random order: a full cache loses any of its entries
-		if len(into) < limits.Capacity {
+		if len(into) < limits.Capacity || into[k] != nil {
 			break
 		}
 		delete(into, old)
 		c.metrics.cacheEvictions.WithLabelValues(kind).Inc()
 	}
-	if m.Rcode == wire.RcodeServerFailure {
-		c.inVain(k, now)
-	}
-	if limits.Capacity > 0 && (m.Rcode != wire.RcodeServerFailure || c.better(k, now)) {
+	if limits.Capacity > 0 {
 		into[k] = e
 	}
 	c.metrics.cacheEntries.WithLabelValues(kind).Set(float64(len(into)))

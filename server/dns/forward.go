@@ -10,7 +10,6 @@ import (
 	"os"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -116,6 +115,18 @@ func (f *forwarder) lameduck() time.Duration {
 func (f *forwarder) configure(cfg dns.ForwardConfig) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.take(cfg)
+}
+
+// reload reads the files of the configuration in force again.
+func (f *forwarder) reload() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.take(f.cfg)
+}
+
+// take is configure for who holds mu.
+func (f *forwarder) take(cfg dns.ForwardConfig) {
 	f.readHosts(cfg, f.cfg.Hosts)
 	f.cfg = cfg
 	before := *f.routes.Load()
@@ -124,19 +135,25 @@ func (f *forwarder) configure(cfg dns.ForwardConfig) {
 		r := &route{Route: c, upstreams: f.resolveUpstreams(c)}
 		if i := slices.IndexFunc(before, r.same); i >= 0 {
 			r = before[i]
+		} else if i := slices.IndexFunc(before, r.alike); i >= 0 { // other nameservers in its resolv.conf
+			r.cache = before[i].cache
 		} else {
 			r.cache = newCache(c.Cache, f.metrics)
 		}
 		now = append(now, r)
+	}
+	for _, u := range f.upstreams {
+		u.tcp.Store(!slices.ContainsFunc(now, func(r *route) bool { return !r.ForceTCP && slices.Contains(r.upstreams, u) }))
 	}
 	slices.SortStableFunc(now, func(a, b *route) int { return len(b.Zone) - len(a.Zone) })
 	f.routes.Store(&now)
 	f.forget(now)
 }
 
-func (r *route) same(o *route) bool {
-	return reflect.DeepEqual(r.Route, o.Route) && slices.Equal(r.upstreams, o.upstreams)
-}
+func (r *route) same(o *route) bool { return r.alike(o) && slices.Equal(r.upstreams, o.upstreams) }
+
+// alike tells whether both are configured the same, whatever the files say.
+func (r *route) alike(o *route) bool { return reflect.DeepEqual(r.Route, o.Route) }
 
 // resolveUpstreams turns addresses and resolv.conf paths into upstreams, which routes
 // share. The caller holds mu.
@@ -146,10 +163,11 @@ func (f *forwarder) resolveUpstreams(r dns.Route) []*upstream {
 		addrs := []string{to}
 		if strings.HasPrefix(to, "/") {
 			conf, err := wire.ClientConfigFromFile(to)
-			if err == nil {
-				f.lastServers[to] = conf.Servers
-			} else { // those it had last stay
+			switch { // without any, those it had last stay: it may be half written
+			case err != nil:
 				f.warnOnce("upstreams not read: " + err.Error())
+			case len(conf.Servers) > 0:
+				f.lastServers[to] = conf.Servers
 			}
 			addrs = f.lastServers[to]
 		}
@@ -267,7 +285,7 @@ func wait(ctx context.Context, ch <-chan singleflight.Result) (*wire.Msg, error)
 // start asks upstream unless the same question is on its way already.
 func (f *forwarder) start(r *route, a ask) <-chan singleflight.Result {
 	k := a.key()
-	flight := fmt.Sprint(k.name, " ", k.qtype, strconv.FormatBool(k.rd), k.do, k.cd)
+	flight := fmt.Sprintf("%p %s %d %t %t %t", r, k.name, k.qtype, k.rd, k.do, k.cd)
 	return f.flight.DoChan(flight, func() (m any, err error) {
 		defer func() { // on a goroutine of its own, where a panic would end the process
 			if p := recover(); p != nil {
@@ -312,7 +330,7 @@ func (f *forwarder) resolve(ctx context.Context, r *route, a ask) (*wire.Msg, er
 			patience := f.patience(u, round > 0 || len(order) == 1)
 			m, err := f.exchange(ctx, u, a, r.ForceTCP, patience)
 			if err == nil {
-				u.fails.Store(0)
+				f.works(u)
 				if failed = m; slices.Contains(r.Failover, dns.Rcode(m.Rcode)) {
 					continue
 				}

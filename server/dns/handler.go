@@ -113,7 +113,7 @@ func (s *Server) reply(req *wire.Msg, client netip.Addr) *wire.Msg {
 	if zone == nil {
 		return status(req, wire.RcodeServerFailure)
 	}
-	m := s.lookup(req, zone)
+	m := s.lookup(context.Background(), req, zone)
 	if m.Rcode == wire.RcodeNameError {
 		if found := s.walk(req, zone, client); found != nil {
 			return found
@@ -123,11 +123,11 @@ func (s *Server) reply(req *wire.Msg, client netip.Addr) *wire.Msg {
 }
 
 // lookup answers from the zone, or from who knows better.
-func (s *Server) lookup(req *wire.Msg, zone *dns.Zone) *wire.Msg {
+func (s *Server) lookup(ctx context.Context, req *wire.Msg, zone *dns.Zone) *wire.Msg {
 	q := req.Question[0]
 	r := zone.Answer(dns.Question{Name: q.Name, Type: dns.Type(q.Qtype)})
 	if r.NotOurs {
-		return s.relay(req)
+		return s.relay(ctx, req)
 	}
 	m := render(req, r)
 	if r.Chase != "" {
@@ -163,12 +163,12 @@ func (s *Server) chaos(req *wire.Msg) *wire.Msg {
 }
 
 // relay asks upstream and passes what comes back.
-func (s *Server) relay(req *wire.Msg) *wire.Msg {
+func (s *Server) relay(ctx context.Context, req *wire.Msg) *wire.Msg {
 	if m := s.forward.listed(req, req.Question[0].Name); m != nil {
 		shuffle(m.Answer)
 		return m
 	}
-	up, err := s.forward.ask(context.Background(), newAsk(req))
+	up, err := s.forward.ask(ctx, newAsk(req))
 	switch {
 	case errors.Is(err, errBusy), errors.Is(err, errNoRoute):
 		return status(req, wire.RcodeRefused)

@@ -194,7 +194,12 @@ func (m *metrics) looping(to netip.AddrPort, yes bool) {
 	m.upLooping.WithLabelValues(to.String()).Set(v)
 }
 
-func (m *metrics) forget(u *upstream) { m.upLooping.DeleteLabelValues(u.addr.String()) }
+func (m *metrics) forget(u *upstream) {
+	to := prometheus.Labels{"to": u.addr.String()}
+	for _, v := range []interface{ DeletePartialMatch(prometheus.Labels) int }{m.upLooping, m.upRequests, m.upResponses, m.upDuration, m.upProbes, m.proxyDuration, m.proxyProbes} {
+		v.DeletePartialMatch(to)
+	}
+}
 
 // Describe is part of prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {

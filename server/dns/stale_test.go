@@ -1,6 +1,7 @@
 package dnsserver
 
 import (
+	"net"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -149,4 +150,91 @@ func TestPatience(t *testing.T) {
 	if asked.Load() != 4 || other.Load() == 0 || first.down.Load() {
 		t.Errorf("asked %d and %d times, down %v", asked.Load(), other.Load(), first.down.Load())
 	}
+}
+
+// TestTruthReplacesStale: what may not be kept is still the truth; what was kept before it
+// is given no more.
+func TestTruthReplacesStale(t *testing.T) {
+	c := newCache(shortCache(dns.CacheConfig{ServeStale: time.Hour, StaleAtOnce: true}), newMetrics(nil, nil, ""))
+	k, now := ask{name: "a.test.", qtype: wire.TypeA}, time.Unix(1000, 0)
+	reply := func(rcode int, records ...string) *wire.Msg {
+		m := new(wire.Msg).SetQuestion("a.test.", wire.TypeA)
+		m.Rcode, m.Answer = rcode, rr(t, records...)
+		return m
+	}
+	for what, truth := range map[string]*wire.Msg{"TTL 0": reply(0, "a.test. 0 IN A 192.0.2.2"), "no SOA": reply(wire.RcodeNameError)} {
+		c.put(k, reply(0, "a.test. 1 IN A 192.0.2.1"), now)
+		if c.get(k, now.Add(time.Minute)).msg == nil {
+			t.Fatal("nothing stale is kept")
+		}
+		c.put(k, truth, now.Add(time.Minute))
+		if got := c.get(k, now.Add(time.Minute)); got.msg != nil {
+			t.Errorf("%s: still %v", what, got.msg)
+		}
+	}
+	// A failure is no truth, however short it may be kept.
+	c.cfg.ServFail = 0
+	c.put(k, reply(0, "a.test. 1 IN A 192.0.2.1"), now)
+	c.put(k, reply(wire.RcodeServerFailure), now.Add(time.Minute))
+	if got := c.get(k, now.Add(time.Minute)); got.msg == nil || !got.failed {
+		t.Errorf("after a failure %+v", got)
+	}
+}
+
+// TestEDNSAfterOddQuestion: an upstream that does not understand one question is asked the
+// others with EDNS as before.
+func TestEDNSAfterOddQuestion(t *testing.T) {
+	var with, without atomic.Int64
+	up := upstreamServer(t, func(w wire.ResponseWriter, r *wire.Msg) {
+		if r.Question[0].Qtype == wire.TypeLOC {
+			_ = w.WriteMsg(new(wire.Msg).SetRcode(r, wire.RcodeNotImplemented))
+			return
+		}
+		if r.IsEdns0() != nil {
+			with.Add(1)
+		} else {
+			without.Add(1)
+		}
+		_ = w.WriteMsg(new(wire.Msg).SetRcode(r, wire.RcodeNameError))
+	})
+	_, addr := serve(t, buildZone(t, objects), Config{Forward: forwardTo(up)})
+	if m := exchange(t, addr, query{name: "odd.example.", qtype: wire.TypeLOC}); m.Rcode != wire.RcodeNotImplemented {
+		t.Errorf("got %v", m)
+	}
+	before := with.Load()
+	exchange(t, addr, query{name: "plain.example.", qtype: wire.TypeA})
+	if with.Load() != before+1 || without.Load() != 0 {
+		t.Errorf("asked %d times with EDNS, %d without", with.Load()-before, without.Load())
+	}
+}
+
+// TestTCPOnlyRecovers: an upstream that is asked over TCP only is probed over TCP.
+func TestTCPOnlyRecovers(t *testing.T) {
+	addr := freePort(t, "127.0.53.21")
+	cfg := forwardTo(addr, upstreamServer(t, func(w wire.ResponseWriter, r *wire.Msg) {
+		_ = w.WriteMsg(new(wire.Msg).SetRcode(r, wire.RcodeNameError))
+	}))
+	cfg.Routes[0].ForceTCP, cfg.Routes[0].MaxFails, cfg.Routes[0].Cache = true, 1, dns.CacheConfig{}
+	s, at := serve(t, buildZone(t, objects), Config{Forward: cfg, UpstreamTimeout: 300 * time.Millisecond})
+	exchange(t, at, query{name: "a.example.", qtype: wire.TypeA})
+	u := (*s.forward.routes.Load())[0].upstreams[0]
+	if !u.down.Load() {
+		t.Fatal("an upstream that is not there is not down")
+	}
+	l, err := net.Listen("tcp", addr.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &wire.Server{Listener: l, Handler: wire.HandlerFunc(func(w wire.ResponseWriter, r *wire.Msg) {
+		_ = w.WriteMsg(new(wire.Msg).SetRcode(r, wire.RcodeNameError))
+	})}
+	go srv.ActivateAndServe() //nolint:errcheck // ends with the test
+	t.Cleanup(func() { _ = srv.Shutdown() })
+	for range 100 {
+		if !u.down.Load() {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Error("it answers again, and stays down")
 }

@@ -22,6 +22,8 @@ type upstream struct {
 	down      atomic.Bool
 	probing   atomic.Bool
 	looping   atomic.Bool
+	seen      atomic.Bool // its probe came in here since it was sent
+	tcp       atomic.Bool // every route asks it over TCP only
 	unchecked atomic.Bool // not yet probed for a loop
 	plain     atomic.Bool // does not understand EDNS
 	dropped   atomic.Bool // no route uses it any more
@@ -59,28 +61,33 @@ func (u *upstream) took(d time.Duration, answered bool) {
 // exchange asks once: over UDP, then over TCP when the answer was cut.
 func (f *forwarder) exchange(ctx context.Context, u *upstream, a ask, tcp bool, patience time.Duration) (*wire.Msg, error) {
 	start := time.Now()
-	m, err := f.roundTrip(ctx, u, a, tcp, patience)
+	edns := !u.plain.Load()
+	m, err := f.roundTrip(ctx, u, a, tcp, edns, patience)
 	u.took(time.Since(start), err == nil)
-	if err == nil && !u.plain.Load() && (m.Rcode == wire.RcodeFormatError || m.Rcode == wire.RcodeNotImplemented) {
-		u.plain.Store(true) // RFC 6891 section 7
-		m, err = f.roundTrip(ctx, u, a, tcp, patience)
+	if err == nil && edns && (m.Rcode == wire.RcodeFormatError || m.Rcode == wire.RcodeNotImplemented) { // RFC 6891 section 7
+		code := m.Rcode
+		edns = false
+		m, err = f.roundTrip(ctx, u, a, tcp, edns, patience)
+		if err == nil && m.Rcode != code { // else it was the question that it did not understand
+			u.plain.Store(true)
+		}
 	}
 	if err != nil || !m.Truncated || tcp {
 		return m, err
 	}
-	if whole, err := f.roundTrip(ctx, u, a, true, f.timeout); err == nil {
+	if whole, err := f.roundTrip(ctx, u, a, true, edns, f.timeout); err == nil {
 		return whole, nil
 	}
 	return m, nil // the client sees TC and may try by itself
 }
 
-func (f *forwarder) roundTrip(ctx context.Context, u *upstream, a ask, tcp bool, patience time.Duration) (*wire.Msg, error) {
+func (f *forwarder) roundTrip(ctx context.Context, u *upstream, a ask, tcp, edns bool, patience time.Duration) (*wire.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	q := new(wire.Msg)
 	q.SetQuestion(a.name, a.qtype)
 	q.RecursionDesired, q.CheckingDisabled = a.rd, a.cd
-	if !u.plain.Load() {
+	if edns {
 		q.SetEdns0(ownSize, a.do)
 	}
 	c := wire.Client{Net: "udp", Timeout: patience}
@@ -101,8 +108,11 @@ func (f *forwarder) roundTrip(ctx context.Context, u *upstream, a ask, tcp bool,
 
 // echoes tells whether m repeats the question of q (RFC 5452 section 3).
 func echoes(m, q *wire.Msg) bool {
-	if len(m.Question) == 0 {
-		return m.Rcode != wire.RcodeSuccess // some servers send bare errors
+	if !m.Response {
+		return false
+	}
+	if len(m.Question) == 0 { // some servers send bare errors; what names there are is none of these
+		return m.Rcode != wire.RcodeSuccess && m.Rcode != wire.RcodeNameError
 	}
 	a, b := m.Question[0], q.Question[0]
 	return a.Qtype == b.Qtype && a.Qclass == b.Qclass && strings.EqualFold(a.Name, b.Name)
@@ -122,10 +132,7 @@ func (f *forwarder) run(ctx context.Context) {
 		case <-f.fresh:
 			f.checkLoops(ctx)
 		case <-reload.C:
-			f.mu.Lock()
-			cfg := f.cfg
-			f.mu.Unlock()
-			f.configure(cfg)
+			f.reload()
 			f.checkLoops(ctx)
 		}
 	}
@@ -133,15 +140,12 @@ func (f *forwarder) run(ctx context.Context) {
 
 // recover probes u until it answers anything.
 func (f *forwarder) recover(ctx context.Context, u *upstream) {
-	defer u.probing.Store(false)
 	tick := time.NewTicker(u.interval)
 	defer tick.Stop()
 	for !u.dropped.Load() {
-		if _, err := f.roundTrip(ctx, u, ask{name: ".", qtype: wire.TypeNS}, false, f.timeout); err == nil {
-			u.fails.Store(0)
-			if u.down.Swap(false) {
-				f.log.Info("dns: upstream answers again", "upstream", u.addr)
-			}
+		if _, err := f.roundTrip(ctx, u, ask{name: ".", qtype: wire.TypeNS}, u.tcp.Load(), !u.plain.Load(), f.timeout); err == nil {
+			u.probing.Store(false) // first: who fails from now on starts another
+			f.works(u)
 			return
 		}
 		f.metrics.probeFailed(u.addr)
@@ -151,6 +155,14 @@ func (f *forwarder) recover(ctx context.Context, u *upstream) {
 			return
 		case <-tick.C:
 		}
+	}
+}
+
+// works notes that an upstream has answered.
+func (f *forwarder) works(u *upstream) {
+	u.fails.Store(0)
+	if u.down.Load() && u.down.Swap(false) {
+		f.log.Info("dns: upstream answers again", "upstream", u.addr)
 	}
 }
 
@@ -172,14 +184,13 @@ func (f *forwarder) checkLoop(ctx context.Context, u *upstream) {
 		f.markLoop(u)
 		return
 	}
-	was := u.looping.Swap(false)
-	_, err := f.roundTrip(ctx, u, ask{name: u.probe, qtype: wire.TypeHINFO, rd: true}, false, f.timeout)
+	u.seen.Store(false)
+	_, err := f.roundTrip(ctx, u, ask{name: u.probe, qtype: wire.TypeHINFO, rd: true}, u.tcp.Load(), !u.plain.Load(), f.timeout)
 	switch {
-	case u.looping.Load():
+	case u.seen.Load(): // and marked
 	case err != nil: // no answer shows nothing
-		u.looping.Store(was)
 		u.unchecked.Store(true)
-	case was:
+	case u.looping.Swap(false):
 		f.log.Info("dns: upstream no longer leads back here", "upstream", u.addr)
 		f.metrics.looping(u.addr, false)
 	}
@@ -195,6 +206,7 @@ func (f *forwarder) sawProbe(name string) bool {
 	defer f.mu.Unlock()
 	for _, u := range f.upstreams {
 		if strings.EqualFold(u.probe, name) {
+			u.seen.Store(true)
 			f.markLoop(u)
 		}
 	}

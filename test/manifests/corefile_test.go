@@ -70,6 +70,20 @@ func TestCorefile(t *testing.T) {
 	logged(`rewrite.*line 25`)
 	write(fmt.Sprintf(kubeadmCorefile, "insecure"))
 	m.run(`(?s)NOERROR.*\sA\s+10\.1\.1\.1`, ask("10-1-1-1.default.pod.cluster.local")...)
+	// A change that brings no warning and takes none away is in force too.
+	write(fmt.Sprintf(kubeadmCorefile, "disabled"))
+	m.run(`NXDOMAIN`, ask("10-1-1-1.default.pod.cluster.local")...)
+	write(fmt.Sprintf(kubeadmCorefile, "insecure"))
+	m.run(`(?s)NOERROR.*\sA\s+10\.1\.1\.1`, ask("10-1-1-1.default.pod.cluster.local")...)
+	// A file that is away for a while is said, and no more once it is back.
+	if err := os.Rename(path, path+".away"); err != nil {
+		t.Fatal(err)
+	}
+	logged(`no such file or directory; the last good one stays in force`)
+	if err := os.Rename(path+".away", path); err != nil {
+		t.Fatal(err)
+	}
+	logged(`resolved.*InvalidCorefile`)
 	write(fmt.Sprintf(kubeadmCorefile, "sometimes"))
 	logged(`line 8: pods: \\?"sometimes`)
 	m.run(`(?s)NOERROR.*\sA\s+10\.1\.1\.1`, ask("10-1-1-1.default.pod.cluster.local")...)
